@@ -13,6 +13,7 @@ import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { otherUserUnavailable, skipReason } from "../support/processes/other-users.ts";
+import { gated } from "../support/processes/script-steps.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
@@ -312,7 +313,7 @@ describe("the file of an artifact that another attempt stored", () => {
       observer: observer.url,
       steps: [
         { name: "make", act: "artifact", file: "a.txt", text: "from afar" },
-        { name: "wait", act: "gate", gate: "dead" },
+        gated("wait", "dead"),
         { name: "read", act: "readArtifact", file: "a.txt" },
       ],
     });

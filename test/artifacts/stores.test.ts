@@ -2,20 +2,17 @@
 import fs from "node:fs";
 import path from "node:path";
 import { buffer } from "node:stream/consumers";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { fileStore } from "../../src/artifacts/file-store.ts";
 import { type ArtifactStore, openStore } from "../../src/artifacts/open-store.ts";
 import { newId } from "../../src/ids.ts";
 import { artifactKey } from "../../src/worker/keeper/store-artifact.ts";
-import { type S3Server, startS3 } from "../support/fakes/s3-server.ts";
+import { startS3 } from "../support/fakes/s3-server.ts";
 import { put, readText, s3StoreOn, sha256, tempDirectories } from "../support/fakes/stores.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const fresh = tempDirectories();
-let server: S3Server;
-beforeAll(async () => {
-  server = await startS3();
-});
+const server = await startS3();
 afterAll(() => server.close());
 
 function freshBucket(): ArtifactStore {

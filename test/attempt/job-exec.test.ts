@@ -10,6 +10,7 @@ import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
+import { turnstile } from "../support/processes/script-steps.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
@@ -316,7 +317,7 @@ describe("the scratch directory", () => {
     const observer = await startStepObserver();
     const steps = [
       { name: "make", act: "exec", command: "sh", args: ["-c", "echo x > file; pwd"] },
-      { name: "wait", act: "turnstile", gate: "scratch" },
+      turnstile("wait", "scratch"),
     ];
     const first = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });

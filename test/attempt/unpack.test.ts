@@ -36,6 +36,10 @@ type Format = keyof typeof formats;
 const both = ["zip", "tar"] as const;
 const all = ["zip", "tar", "tar.gz"] as const;
 
+const file = (name: string, content: string | Buffer): Item => ({ name, content });
+const link = (name: string, target: string): Item => ({ name, type: "2", link: target });
+const directory = (name: string): Item => ({ name, type: "5" });
+
 function pack(format: Format, items: Item[] | Buffer): string {
   const archive = path.join(home, `archive-${++numbers}`);
   fs.writeFileSync(archive, Buffer.isBuffer(items) ? items : formats[format](items));
@@ -88,13 +92,13 @@ describe.each(all)("a .%s", (format) => {
   it("is unpacked unchanged, readable only by the owner, with execute permission kept", async () => {
     const large = Buffer.alloc(700_000, "content ");
     const items: Item[] = [
-      { name: "./", type: "5" },
-      { name: "dir/", type: "5" },
+      directory("./"),
+      directory("dir/"),
       { name: "dir/a.txt", content: "hello", mode: 0o644 },
       { name: "./dir/run.sh", content: "#!/bin/sh", mode: 0o4777 },
-      { name: "new/deep/large.bin", content: large },
-      { name: "empty", content: "" },
-      { name: "ünï/文.txt", content: "x" },
+      file("new/deep/large.bin", large),
+      file("empty", ""),
+      file("ünï/文.txt", "x"),
     ];
     const unpacked = await unpack(pack(format, items), into);
     expect(unpacked).toEqual({ files: 5, bytes: large.length + 15, skipped: [] });
@@ -119,7 +123,7 @@ describe.each(all)("a .%s", (format) => {
   });
 
   it("is recognized by its content, and unpacked only into an empty directory", async () => {
-    const archive = pack(format, [{ name: "a", content: "x" }]);
+    const archive = pack(format, [file("a", "x")]);
     fs.mkdirSync(into);
     expect(await unpack(archive, into)).toMatchObject({ files: 1 });
     await expect(unpack(archive, into)).rejects.toMatchObject({ code: "INVALID_INPUT", field: "into" });
@@ -166,30 +170,23 @@ describe.each(both)("a hostile .%s", (format) => {
     ["C:stillwake-escape"],
     ["c:/stillwake-escape"],
   ])("with the name %s is rejected completely", async (name) => {
-    const { code } = await attack(
-      pack(format, [
-        { name: "good", content: "x" },
-        { name, content: "evil" },
-      ]),
-    );
+    const { code } = await attack(pack(format, [file("good", "x"), file(name, "evil")]));
     expect(code).toBe("UNSAFE_ARCHIVE");
     expect(fs.existsSync(into)).toBe(false);
     // The same inside a directory, and as a link, which would not be created anyway.
-    expect((await attack(pack(format, [{ name: `${name}/`, type: "5" }]))).code).toBe("UNSAFE_ARCHIVE");
-    expect((await attack(pack(format, [{ name, type: "2", link: "x" }]))).code).toBe("UNSAFE_ARCHIVE");
+    expect((await attack(pack(format, [directory(`${name}/`)]))).code).toBe("UNSAFE_ARCHIVE");
+    expect((await attack(pack(format, [link(name, "x")]))).code).toBe("UNSAFE_ARCHIVE");
   });
 
   it("with links, devices and pipes is unpacked without them, and lists them", async () => {
     const specials: Item[] = [
-      { name: "soft", type: "2", link: "../../precious" },
+      link("soft", "../../precious"),
       ...(format === "tar" ? [{ name: "hard", type: "1", link: "../../precious" }] : []),
       { name: "tty", type: "3" },
       { name: "disk", type: "4" },
       { name: "pipe", type: "6" },
     ];
-    const { unpacked } = await attack(
-      pack(format, [...specials, { name: "good", content: "x" }, { name: "line\nbreak", content: "x" }]),
-    );
+    const { unpacked } = await attack(pack(format, [...specials, file("good", "x"), file("line\nbreak", "x")]));
     expect(tree()).toEqual(["good f"]);
     expect(unpacked).toMatchObject({ files: 1, bytes: 1 });
     const why: Record<string, string> = { soft: "link", hard: "link", tty: "device", disk: "device", pipe: "pipe" };
@@ -200,92 +197,18 @@ describe.each(both)("a hostile .%s", (format) => {
   });
 
   it.each<[what: string, items: Item[]]>([
-    [
-      "writes through a link to a directory",
-      [
-        { name: "out", type: "2", link: "../.." },
-        { name: "out/precious", content: "evil" },
-      ],
-    ],
-    [
-      "writes through a link to a file",
-      [
-        { name: "out", type: "2", link: "../../precious" },
-        { name: "out", content: "evil" },
-      ],
-    ],
-    [
-      "makes a directory of a link",
-      [
-        { name: "out", type: "2", link: "../.." },
-        { name: "out/", type: "5" },
-        { name: "out/precious", content: "evil" },
-      ],
-    ],
-    [
-      "replaces a directory by a link",
-      [
-        { name: "dir/", type: "5" },
-        { name: "dir", type: "2", link: "../.." },
-        { name: "dir/precious", content: "evil" },
-      ],
-    ],
-    [
-      "has a name twice",
-      [
-        { name: "a", content: "1" },
-        { name: "a", content: "2" },
-      ],
-    ],
-    [
-      "has a file under a file",
-      [
-        { name: "a", content: "1" },
-        { name: "a/b", content: "2" },
-      ],
-    ],
-    [
-      "has names that differ by case",
-      [
-        { name: "Readme", content: "1" },
-        { name: "README", content: "2" },
-      ],
-    ],
-    [
-      "has directories that differ by case",
-      [
-        { name: "src/a", content: "1" },
-        { name: "SRC/b", content: "2" },
-      ],
-    ],
-    [
-      "has a link that differs by case",
-      [
-        { name: "OUT", type: "2", link: "../.." },
-        { name: "out/precious", content: "evil" },
-      ],
-    ],
-    [
-      "has names that differ by Unicode's form",
-      [
-        { name: "caf\u00e9", content: "1" },
-        { name: "cafe\u0301", content: "2" },
-      ],
-    ],
-    [
-      "has names that are equal only in upper case",
-      [
-        { name: "stra\u00dfe", content: "1" },
-        { name: "STRASSE", content: "2" },
-      ],
-    ],
-    [
-      "has names that are equal only in lower case",
-      [
-        { name: "\u03f4", content: "1" },
-        { name: "\u03b8", content: "2" },
-      ],
-    ],
+    ["writes through a link to a directory", [link("out", "../.."), file("out/precious", "evil")]],
+    ["writes through a link to a file", [link("out", "../../precious"), file("out", "evil")]],
+    ["makes a directory of a link", [link("out", "../.."), directory("out/"), file("out/precious", "evil")]],
+    ["replaces a directory by a link", [directory("dir/"), link("dir", "../.."), file("dir/precious", "evil")]],
+    ["has a name twice", [file("a", "1"), file("a", "2")]],
+    ["has a file under a file", [file("a", "1"), file("a/b", "2")]],
+    ["has names that differ by case", [file("Readme", "1"), file("README", "2")]],
+    ["has directories that differ by case", [file("src/a", "1"), file("SRC/b", "2")]],
+    ["has a link that differs by case", [link("OUT", "../.."), file("out/precious", "evil")]],
+    ["has names that differ by Unicode's form", [file("caf\u00e9", "1"), file("cafe\u0301", "2")]],
+    ["has names that are equal only in upper case", [file("stra\u00dfe", "1"), file("STRASSE", "2")]],
+    ["has names that are equal only in lower case", [file("\u03f4", "1"), file("\u03b8", "2")]],
   ])("that %s is rejected completely", async (_, items) => {
     expect((await attack(pack(format, items))).code).toBe("UNSAFE_ARCHIVE");
     expect(fs.existsSync(into)).toBe(false);
@@ -293,12 +216,12 @@ describe.each(both)("a hostile .%s", (format) => {
 
   it("that exceeds a limit is stopped", async () => {
     const many = Array.from({ length: 11 }, (_, i) => ({ name: `f${i}`, content: "x".repeat(10) }));
-    const deep = [{ name: `${"d/".repeat(65)}f`, content: "x" }];
+    const deep = [file(`${"d/".repeat(65)}f`, "x")];
     const cases: [Item[], Partial<UnpackLimits>, string][] = [
       [many, { maxFiles: 10 }, "more than 10 entries"],
       [many, { maxBytes: 109 }, "more than 109 bytes"],
       [deep, {}, "more than 64 nested directories"],
-      [many.map(({ name }) => ({ name, type: "2", link: "x" })), { maxFiles: 10 }, "more than 10 entries"],
+      [many.map(({ name }) => link(name, "x")), { maxFiles: 10 }, "more than 10 entries"],
     ];
     for (const [items, limits, text] of cases) {
       const { code, message } = await attack(pack(format, items), limits);
@@ -314,7 +237,7 @@ describe.each(both)("a hostile .%s", (format) => {
   it.each([["x".repeat(256)], ["x".repeat(200).concat("/").repeat(6)]])(
     "with a name that no file system accepts is rejected",
     async (name) => {
-      const { code } = await attack(pack(format, [{ name: `${name}y`, content: "x" }]));
+      const { code } = await attack(pack(format, [file(`${name}y`, "x")]));
       expect(code).toBe("UNSAFE_ARCHIVE");
     },
   );
@@ -324,12 +247,9 @@ describe("a bomb", () => {
   const zeros = Buffer.alloc(6_000_000);
 
   it.each<[what: string, archive: () => Buffer]>([
-    ["a .zip", () => zip([{ name: "bomb", content: zeros }])],
-    ["a .tar.gz", () => zlib.gzipSync(tar([{ name: "bomb", content: zeros }]))],
-    [
-      "a .tar.gz with bytes outside of files",
-      () => zlib.gzipSync(Buffer.concat([tar([{ name: "a", content: "x" }]), zeros])),
-    ],
+    ["a .zip", () => zip([file("bomb", zeros)])],
+    ["a .tar.gz", () => zlib.gzipSync(tar([file("bomb", zeros)]))],
+    ["a .tar.gz with bytes outside of files", () => zlib.gzipSync(Buffer.concat([tar([file("a", "x")]), zeros]))],
     [
       "a .tar.gz of headers only",
       () => zlib.gzipSync(Buffer.concat(Array.from({ length: 8 }, () => oversizedHeader()))),
@@ -345,11 +265,11 @@ describe("a bomb", () => {
   });
 
   it("is not a small archive of a repetitive file, nor a large one with a higher limit", async () => {
-    expect((await attack(pack("zip", [{ name: "log", content: Buffer.alloc(900_000) }]))).unpacked).toMatchObject({
+    expect((await attack(pack("zip", [file("log", Buffer.alloc(900_000))]))).unpacked).toMatchObject({
       bytes: 900_000,
     });
     fs.rmSync(into, { recursive: true });
-    expect((await attack(pack("zip", [{ name: "bomb", content: zeros }]), { maxRatio: 2000 })).unpacked).toMatchObject({
+    expect((await attack(pack("zip", [file("bomb", zeros)]), { maxRatio: 2000 })).unpacked).toMatchObject({
       bytes: 6_000_000,
     });
   });
@@ -376,7 +296,7 @@ describe("a bomb", () => {
   });
 
   it("inside another archive stays packed", async () => {
-    const twice = zlib.gzipSync(zlib.gzipSync(tar([{ name: "a", content: zeros }])));
+    const twice = zlib.gzipSync(zlib.gzipSync(tar([file("a", zeros)])));
     expect((await attack(pack("tar", twice))).code).toBe("UNKNOWN_ARCHIVE");
   });
 

@@ -16,6 +16,7 @@ import {
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
 import { processFixture } from "../support/processes/process-fixture.ts";
+import { nothing, turnstile } from "../support/processes/script-steps.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const { database, stillwake, client, observer } = await processFixture();
@@ -36,10 +37,7 @@ const recoveries = (workers: WorkerProcess[]) =>
 
 /** Enqueues a job that stays in its step, and waits until it is running. */
 async function longJob(gate: string): Promise<{ id: string; pid: number }> {
-  const steps = [
-    { name: "long", act: "turnstile", gate },
-    { name: "after", act: "nothing" },
-  ];
+  const steps = [turnstile("long", gate), nothing("after")];
   const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
   const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "long");
   return { id, pid };

@@ -1,11 +1,11 @@
 // Transient errors. Each is raised by Postgres itself, in the middle of a call: what was rolled back as a whole is repeated,
 // errors that the caller must handle are thrown, and nothing happens twice.
-import { beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { connectedDatabase } from "../support/database/connections.ts";
-import { type Faults, installFaults } from "../support/database/sql-faults.ts";
+import { installFaults } from "../support/database/sql-faults.ts";
 import { recordFigure } from "../support/figures.ts";
 import { countedEffects } from "../support/processes/effects.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
@@ -30,11 +30,7 @@ const workerVerbs = [
 const lasting = ["XX000", "42501", "22012"] as const;
 
 const { database, stillwake, client: sql } = await connectedDatabase();
-let faults: Faults;
-
-beforeAll(async () => {
-  faults = await installFaults(sql, [...workerVerbs, "enqueue_many", "cancel"], [...codes, ...lasting]);
-});
+const faults = await installFaults(sql, [...workerVerbs, "enqueue_many", "cancel"], [...codes, ...lasting]);
 
 describe("one error in one call of a worker", () => {
   it.each(codes)("%s: the statement is sent again, and the job notices nothing", { timeout: 60_000 }, async (code) => {

@@ -10,6 +10,7 @@ import { findPgCron, shortestPeriod, startCronServer } from "../support/database
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { FULL, isAlive, repeatedSteps, round, waitForStartupGrace } from "../support/processes/fault-checks.ts";
+import { nothing, turnstile } from "../support/processes/script-steps.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
@@ -36,11 +37,7 @@ async function loseTheOnlyWorker({ url, client, periodMs, call }: Lone): Promise
   await using stillwake = createStillwake({ url });
   await waitForStartupGrace(client, lease);
   const worker = await startWorker({ url, args: ["--slots", "1", "--lease", lease] });
-  const steps = [
-    { name: "one", act: "nothing" },
-    { name: "two", act: "turnstile", gate: "two" },
-    { name: "three", act: "nothing" },
-  ];
+  const steps = [nothing("one"), turnstile("two", "two"), nothing("three")];
   const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
   const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "two");
   const runners = worker.runners();

@@ -9,7 +9,7 @@ import { commands, findCommand } from "../../src/cli/commands.ts";
 import { readFlags } from "../../src/cli/flags.ts";
 import { commandHelp } from "../../src/cli/help.ts";
 import { printMigrations } from "../../src/index.ts";
-import { type TestDatabase, testDatabase, waitFor } from "../../src/testing/index.ts";
+import { testDatabase, waitFor } from "../../src/testing/index.ts";
 import { temporaryDirectory } from "../support/cleanup.ts";
 import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
@@ -22,13 +22,10 @@ import { processesIn } from "../support/processes/fault-checks.ts";
 const migrated = await freshDatabase();
 const { version } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
 const nowhere = "postgres://nobody@127.0.0.1:1/nothing";
-let empty: TestDatabase;
+const empty = await testDatabase({ server: inject("server"), prefix: "cli_empty" });
 const wide = (text: string) => text.split("\n").filter((line) => line.length > 130);
 
-beforeAll(async () => {
-  buildPackage();
-  empty = await testDatabase({ server: inject("server"), prefix: "cli_empty" });
-});
+beforeAll(buildPackage);
 afterAll(() => empty.drop());
 
 describe("stillwake", () => {

@@ -1,7 +1,7 @@
 // `stillwake watchdog` as a process, as cron starts it, and the same call of the client.
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
-import { type TestDatabase, testDatabase } from "../../src/testing/index.ts";
+import { testDatabase } from "../../src/testing/index.ts";
 import { connectedDatabase } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
@@ -9,12 +9,9 @@ import { runCli } from "../support/processes/cli.ts";
 
 const { database, stillwake, client } = await connectedDatabase();
 const contract = pipeline("watched", { retry: { attempts: 3 } });
-let empty: TestDatabase;
+const empty = await testDatabase({ server: inject("server"), prefix: "watchdog_empty" });
 
-beforeAll(async () => {
-  buildPackage();
-  empty = await testDatabase({ server: inject("server"), prefix: "watchdog_empty" });
-});
+beforeAll(buildPackage);
 afterAll(() => empty.drop());
 
 /** Enqueues a job whose lease expired a minute ago. */

@@ -1,19 +1,16 @@
 // The network and the server fail during enqueues. Every input has a unique number, so that stored jobs can be compared
 // with the returned ids: every acknowledged job is stored, and no number twice.
 import { once } from "node:events";
-import fs from "node:fs";
 import net from "node:net";
-import os from "node:os";
-import path from "node:path";
 import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { type Settlement, settleAndClaim } from "../../src/db/calls/worker.ts";
-import { createStillwake, migrate, pipeline, type StillwakeError } from "../../src/index.ts";
-import { type EmbeddedPostgres, startPostgres } from "../../src/postgres/index.ts";
+import { createStillwake, pipeline, type StillwakeError } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { startEnqueueLoad } from "../support/database/enqueue-load.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const database = await freshDatabase();
@@ -183,20 +180,8 @@ describe("connections are reset", () => {
 });
 
 describe("Postgres crashes and comes back", () => {
-  let postgres: EmbeddedPostgres;
-  let dir: string;
-  beforeAll(async () => {
-    dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-outage-"));
-    fs.chmodSync(dir, 0o755);
-    postgres = await startPostgres({ dir, ...binaries() });
-    await migrate({ url: postgres.url });
-  });
-  afterAll(async () => {
-    await postgres.stop();
-    fs.rmSync(dir, { recursive: true, force: true });
-  });
-
-  it("no acknowledged job is lost, none is stored twice, and callers only wait longer", async () => {
+  it("no acknowledged job is lost, none is stored twice, and callers only wait longer", { timeout: 60_000 }, async () => {
+    const postgres = await startPostgresServer();
     await using proxy = await faultProxy(postgres.url);
     await using stillwake = createStillwake({ url: proxy.url });
     await stillwake.register(report);
@@ -207,9 +192,8 @@ describe("Postgres crashes and comes back", () => {
         interval: 1,
       });
       // SIGQUIT is an immediate shutdown: no checkpoint, recovery from the WAL at the next start.
-      process.kill(postgres.pid, "SIGQUIT");
-      await waitFor(() => !isAlive(postgres.pid), { what: "Postgres to exit" });
-      postgres = await startPostgres({ dir, port: postgres.port, ...binaries() });
+      await postgres.kill("SIGQUIT");
+      await postgres.start();
     }
     await Promise.all(loads.map((load) => load.stop()));
     const client = await connect(postgres.url);
@@ -298,18 +282,4 @@ async function othersAtWork(): Promise<number> {
     "select count(*)::int as count from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'",
   );
   return rows[0].count;
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-}
-
-/** The matrix runs the tests against other versions of Postgres. */
-function binaries(): { binaries?: string } {
-  const { STILLWAKE_TEST_POSTGRES } = process.env;
-  return STILLWAKE_TEST_POSTGRES ? { binaries: STILLWAKE_TEST_POSTGRES } : {};
 }

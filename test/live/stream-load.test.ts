@@ -18,12 +18,8 @@ import { fetchStream, parser, type StreamEvent, serveStreams, streamServer } fro
 
 const database = await freshDatabase();
 const sql = await connect(database.url);
-let client: Database;
-
-beforeAll(async () => {
-  buildPackage();
-  client = new Database({ url: database.url });
-});
+const client = new Database({ url: database.url });
+beforeAll(buildPackage);
 afterAll(() => client.close());
 
 describe("many readers, and some that do not read", () => {

@@ -1,8 +1,8 @@
 // The stream of the live view against a real server: cut at any byte, restarted, refused, retried. No line is lost or repeated.
 import { createServer as createHttp } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createServer, type Listening } from "../../src/server/index.ts";
+import { afterAll, describe, expect, it, onTestFinished } from "vitest";
+import { createServer } from "../../src/server/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { JobStore, type JobStoreOptions } from "../../src/view/job-store.ts";
 import { headline } from "../../src/view/sentences.ts";
@@ -16,12 +16,8 @@ const { database, sql } = await feedFixture();
 const SECRET = "a secret of more than thirty-two characters";
 const open = () => createServer({ url: database.url, secret: SECRET });
 let server = open();
-let listening: Listening;
+let listening = await server.listen({ port: 0 });
 const timing = { initialRetry: 20, maxRetry: 100 };
-
-beforeAll(async () => {
-  listening = await server.listen({ port: 0 });
-});
 afterAll(() => server.close());
 
 /** Follows a job until the test is over. */

@@ -2,11 +2,11 @@
 // demand, and its YAML is validated against the schemas of Kubernetes and KEDA.
 import fs from "node:fs";
 import path from "node:path";
-import pg from "pg";
-import { afterAll, beforeAll, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { parseAllDocuments } from "yaml";
-import { createStillwake, pipeline } from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { pipeline } from "../../src/index.ts";
+import { cleanUp } from "../support/cleanup.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
 import { ROOT } from "../support/processes/build.ts";
 import { getChecker } from "../support/providers/schemas/check.ts";
 import { kubernetesDescription } from "../support/providers/schemas/kubernetes.ts";
@@ -17,28 +17,14 @@ const block = (language: string) => new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)
 const [authentication, scaledJob] = parseAllDocuments(block("yaml")).map((document) => document.toJS()) as any[];
 const { query } = scaledJob.spec.triggers[0].metadata as { query: string };
 
-const database = await freshDatabase();
+const { database, stillwake, client: owner } = await connectedDatabase();
 /** Roles are shared by the whole server: a unique name, so that test files do not collide. */
 const login = `keda_${database.url.replaceAll(/.*\//g, "").replaceAll(/\W/g, "_")}`.slice(0, 60);
-const owner = new pg.Client({ connectionString: database.url });
-const stillwake = createStillwake({ url: database.url });
 const scan = pipeline<{ n: number }>("scan", { pool: "scan" });
-let keda: pg.Client;
-
-beforeAll(async () => {
-  await owner.connect();
-  await owner.query(block("sql").replaceAll(/\bkeda\b(?=[ ;])/g, login));
-  const url = new URL(database.url);
-  Object.assign(url, { username: login, password: encodeURIComponent("change me") });
-  keda = new pg.Client({ connectionString: url.href });
-  await keda.connect();
-});
-
-afterAll(async () => {
-  await keda.end();
-  await owner.query(`drop owned by ${login}; drop role ${login}`);
-  await Promise.all([owner.end(), stillwake.close()]);
-});
+await owner.query(block("sql").replaceAll(/\bkeda\b(?=[ ;])/g, login));
+cleanUp(() => owner.query(`drop owned by ${login}; drop role ${login}`));
+const url = Object.assign(new URL(database.url), { username: login, password: encodeURIComponent("change me") });
+const keda = await connect(url.href);
 
 /** Like KEDA: the first column of the first row is a number. */
 async function wanted(asker = keda): Promise<number> {

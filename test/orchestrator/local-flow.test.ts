@@ -21,6 +21,7 @@ import {
 } from "../support/processes/fault-checks.ts";
 import { type LocalFleet, localFleet, withoutTimes, withStart } from "../support/processes/local-fleet.ts";
 import { processFixture } from "../support/processes/process-fixture.ts";
+import { gated, nothing, turnstile } from "../support/processes/script-steps.ts";
 
 let orchestrator: Orchestrator | undefined;
 const { database, stillwake, client, observer } = await processFixture({ poke: () => orchestrator?.poke() });
@@ -38,11 +39,7 @@ function fleet(more?: Parameters<typeof localFleet>[2]): LocalFleet {
 
 const enqueue = async ({ pool }: LocalFleet, steps: object[]) =>
   (await stillwake.enqueue(script, { observer: observer.url, steps }, { pool })).id;
-const gated = (gate: string) => [
-  { name: "first", act: "nothing" },
-  { name: "second", act: "gate", gate },
-  { name: "last", act: "nothing" },
-];
+const threeSteps = (gate: string) => [nothing("first"), gated("second", gate), nothing("last")];
 const done = (id: string) => stillwake.wait(id, { timeout: "60s" });
 const lives = async ({ pool }: LocalFleet) =>
   (
@@ -74,7 +71,7 @@ describe("demand", { timeout: 2 * TIME }, () => {
     orchestrator = await pool.startOrchestrator();
     await orchestrator.settled();
     expect(pool.processes()).toEqual([]);
-    const id = await enqueue(pool, gated("flow"));
+    const id = await enqueue(pool, threeSteps("flow"));
     await observer.waitForReport(({ job, step }) => job === id && step === "second");
     const [machine, ...others] = pool.machines();
     expect(others).toEqual([]);
@@ -93,7 +90,7 @@ describe("demand", { timeout: 2 * TIME }, () => {
   it("starts a machine per job; jobs beyond max wait and run on the existing machines", async () => {
     const pool = fleet();
     orchestrator = await pool.startOrchestrator({ max: 3 });
-    const ids = await Promise.all([1, 2, 3, 4, 5].map(() => enqueue(pool, gated("several"))));
+    const ids = await Promise.all([1, 2, 3, 4, 5].map(() => enqueue(pool, threeSteps("several"))));
     const begun = () =>
       new Set(observer.reports.filter(({ job, step }) => ids.includes(job) && step === "second").map(({ job }) => job));
     await waitFor(() => begun().size === 3, { timeout: TIME });
@@ -133,7 +130,7 @@ describe("a killed machine", { timeout: 2 * TIME }, () => {
   it("during its job: the job resumes from its checkpoint on another machine, long before the lease expires", async () => {
     const pool = fleet({ args: ["--lease", "10m"] });
     orchestrator = await pool.startOrchestrator();
-    const id = await enqueue(pool, gated("killed"));
+    const id = await enqueue(pool, threeSteps("killed"));
     const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "second");
     const [machine] = pool.machines();
     const killedAt = performance.now();
@@ -162,11 +159,7 @@ describe("a killed machine", { timeout: 2 * TIME }, () => {
   it("suspended past its lease and resumed: its writes are rejected", async () => {
     const pool = fleet({ args: ["--lease", "5s", "--log-level", "debug"] });
     orchestrator = await pool.startOrchestrator({ max: 2, grace: "60s", provider: withoutTimes(local(pool.options)) });
-    const steps = [
-      { name: "first", act: "nothing" },
-      { name: "long", act: "turnstile", gate: "suspended" },
-      { name: "last", act: "nothing" },
-    ];
+    const steps = [nothing("first"), turnstile("long", "suspended"), nothing("last")];
     const id = await enqueue(pool, steps);
     await observer.waitForReport(({ job, step }) => job === id && step === "long");
     const frozen = pool.processes().map(({ pid }) => pid);
@@ -216,7 +209,7 @@ describe("unneeded and broken machines", { timeout: 2 * TIME }, () => {
       return provider.start(order);
     });
     orchestrator = await pool.startOrchestrator({ provider: twice });
-    const id = await enqueue(pool, gated("double"));
+    const id = await enqueue(pool, threeSteps("double"));
     await observer.waitForReport(({ job, step }) => job === id && step === "second");
     const left = await waitFor(
       () => {
@@ -277,7 +270,7 @@ describe("orchestrators", { timeout: 2 * TIME }, () => {
     const pool = fleet();
     orchestrator = undefined;
     const first = await startProcess(pool);
-    const id = await enqueue(pool, gated("adopted"));
+    const id = await enqueue(pool, threeSteps("adopted"));
     first.child.kill("SIGUSR2");
     await observer.waitForReport(({ job, step }) => job === id && step === "second");
     const [machine] = pool.machines();
@@ -321,7 +314,7 @@ export default { pools: { ${JSON.stringify(pool.pool)}: { ...${JSON.stringify(se
     };
     await takeLook();
     expect(pool.processes()).toEqual([]);
-    const id = await enqueue(pool, gated("one-look"));
+    const id = await enqueue(pool, threeSteps("one-look"));
     await takeLook();
     await observer.waitForReport(({ job, step }) => job === id && step === "second");
     expect(pool.machines()).toHaveLength(1);
@@ -338,7 +331,7 @@ export default { pools: { ${JSON.stringify(pool.pool)}: { ...${JSON.stringify(se
   it.runIf(FULL)("killed and not restarted: its machines finish their jobs and exit", async () => {
     const pool = fleet();
     const only = await startProcess(pool);
-    const id = await enqueue(pool, gated("orphaned"));
+    const id = await enqueue(pool, threeSteps("orphaned"));
     only.child.kill("SIGUSR2");
     await observer.waitForReport(({ job, step }) => job === id && step === "second");
     only.child.kill("SIGKILL");
@@ -351,7 +344,7 @@ export default { pools: { ${JSON.stringify(pool.pool)}: { ...${JSON.stringify(se
   it.runIf(FULL)("stopped: its machines hand back their jobs, and the next orchestrator resumes them", async () => {
     const pool = fleet();
     orchestrator = await pool.startOrchestrator({ grace: "4s" });
-    const id = await enqueue(pool, gated("handed"));
+    const id = await enqueue(pool, threeSteps("handed"));
     await observer.waitForReport(({ job, step }) => job === id && step === "second");
     await orchestrator.stop();
     expect(pool.processes()).toEqual([]);
@@ -370,7 +363,7 @@ export default { pools: { ${JSON.stringify(pool.pool)}: { ...${JSON.stringify(se
     let most = 0;
     const counting = setInterval(() => (most = Math.max(most, pool.machines().length)), 50);
     onTestFinished(() => clearInterval(counting));
-    const ids = await Promise.all([1, 2, 3, 4].map((n) => enqueue(pool, gated(n === 1 ? "pair" : "pair-2"))));
+    const ids = await Promise.all([1, 2, 3, 4].map((n) => enqueue(pool, threeSteps(n === 1 ? "pair" : "pair-2"))));
     for (const one of [...both, ...both]) one.poke();
     await waitFor(() => ids.filter((id) => observer.reportsOf(id).some(({ step }) => step === "second")).length === 2, {
       timeout: TIME,

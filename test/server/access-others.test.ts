@@ -1,7 +1,7 @@
 // Jobs of another tenant are reported as not found, a read token shows one job without internal fields, and tokens
 // cannot be read from the database.
 import { randomUUID } from "node:crypto";
-import { beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { signReadToken } from "../../src/client/read-token.ts";
 import { createServer } from "../../src/server/index.ts";
 import { routes } from "../../src/server/routes.ts";
@@ -18,12 +18,8 @@ const client = await connect(database.url);
 const { server, admin, jobs } = await furnish(database);
 const sw = server.stillwake;
 const call = callerOf(server, admin);
-let tokens: Record<string, string> = {};
+const tokens = await makeTokens(server, client);
 let created = 0;
-
-beforeAll(async () => {
-  tokens = await makeTokens(server, client);
-});
 
 async function fresh(): Promise<{ job: string; key: string }> {
   const key = `own-${++created}`;

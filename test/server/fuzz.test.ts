@@ -4,8 +4,7 @@ import { once } from "node:events";
 import http from "node:http";
 import net from "node:net";
 import fc from "fast-check";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Listening } from "../../src/server/index.ts";
+import { afterAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { FULL, round } from "../support/processes/fault-checks.ts";
@@ -22,11 +21,7 @@ const PATIENCE_MS = 15_000;
 const database = await freshDatabase();
 const { server, admin, jobs, webhook, errors } = await furnish(database);
 const agent = new http.Agent({ keepAlive: true, maxSockets: CROWD });
-let listening: Listening;
-
-beforeAll(async () => {
-  listening = await server.listen({ port: 0 });
-});
+const listening = await server.listen({ port: 0 });
 afterAll(() => agent.destroy());
 
 interface Answered {

@@ -5,7 +5,7 @@ import http from "node:http";
 import net from "node:net";
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from "vitest";
 import { pipeline } from "../../src/index.ts";
-import { createServer, type Listening, type ServerOptions, type StillwakeServer } from "../../src/server/index.ts";
+import { createServer, type ServerOptions, type StillwakeServer } from "../../src/server/index.ts";
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
@@ -16,17 +16,11 @@ const database = await freshDatabase();
 const SECRET = "a secret of more than thirty-two characters";
 const server = createServer({ url: database.url, secret: SECRET, origins: ["https://app.example.com"] });
 const sw = server.stillwake;
-let listening: Listening;
-let admin = "";
-let call: ReturnType<typeof callerOf>;
+const listening = await server.listen({ port: 0 });
+const { token: admin } = await sw.tokens.create({ name: "root", role: "admin" });
+const call = callerOf(server, admin);
 const held = pipeline("held");
-
-beforeAll(async () => {
-  listening = await server.listen({ port: 0 });
-  admin = (await sw.tokens.create({ name: "root", role: "admin" })).token;
-  call = callerOf(server, admin);
-  await sw.register(held);
-});
+beforeAll(() => sw.register(held));
 afterAll(() => server.close());
 
 function another(options: Partial<ServerOptions> = {}): StillwakeServer {

@@ -5,9 +5,8 @@ import path from "node:path";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { EventSource } from "eventsource";
 import { generate } from "openapi-typescript-codegen";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { docsPage } from "../../src/server/docs-page.ts";
-import type { Listening } from "../../src/server/index.ts";
 import { describeApi } from "../../src/server/openapi.ts";
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
@@ -23,11 +22,7 @@ import { furnish } from "../support/server/sample-data.ts";
 const database = await freshDatabase();
 const { server, admin, jobs, webhook } = await furnish(database);
 const call = callerOf(server, admin);
-let listening: Listening;
-
-beforeAll(async () => {
-  listening = await server.listen({ port: 0 });
-});
+const listening = await server.listen({ port: 0 });
 afterAll(() => server.close());
 
 describe("the description", () => {

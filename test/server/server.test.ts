@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { breaker, limit, pipeline, schedule } from "../../src/index.ts";
-import { createServer, type Listening } from "../../src/server/index.ts";
+import { createServer } from "../../src/server/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { type Call, readAnswer, requestOf } from "../support/server/callers.ts";
 
@@ -10,13 +10,11 @@ const database = await freshDatabase();
 const SECRET = "a secret of more than thirty-two characters";
 const server = createServer({ url: database.url, secret: SECRET });
 const sw = server.stillwake;
-let listening: Listening;
-let admin = "";
+const listening = await server.listen({ port: 0 });
+const { token: admin } = await sw.tokens.create({ name: "root", role: "admin" });
 const greet = pipeline("greet", { input: z.object({ name: z.string().min(1), loud: z.boolean().default(false) }) });
 
 beforeAll(async () => {
-  listening = await server.listen({ port: 0 });
-  admin = (await sw.tokens.create({ name: "root", role: "admin" })).token;
   await sw.register(greet, pipeline("plain", { needs: [limit("api", { max: 5, per: "1m" }), breaker("shop", {})] }));
 });
 afterAll(() => server.close());

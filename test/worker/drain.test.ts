@@ -11,6 +11,7 @@ import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
+import { gated, nothing } from "../support/processes/script-steps.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { type StartWorkerOptions, startWorker } from "../support/processes/workers.ts";
 
@@ -87,10 +88,7 @@ describe("SIGTERM", () => {
 
   it("after the limit stops the job and releases it: no attempt is charged, and finished steps do not run again", async () => {
     const { process, enqueue, pool } = await worker(["--drain-timeout", "100ms"]);
-    const id = await enqueue([
-      { name: "one", act: "nothing" },
-      { name: "two", act: "gate", gate: "after-the-drain" },
-    ]);
+    const id = await enqueue([nothing("one"), gated("two", "after-the-drain")]);
     await stepOf(id, "two");
     process.signal("SIGTERM");
     expect(await process.exited).toBe(0);

@@ -12,6 +12,7 @@ import {
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
 import { processFixture } from "../support/processes/process-fixture.ts";
+import { nothing, turnstile } from "../support/processes/script-steps.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const { database, stillwake, client, observer } = await processFixture();
@@ -20,10 +21,7 @@ const { database, stillwake, client, observer } = await processFixture();
 async function runBesideAnother(step: Record<string, unknown>, lease: string, timeout: number) {
   await waitForStartupGrace(client, lease);
   const worker = await startWorker({ url: database.url, args: ["--slots", "1", "--lease", lease] });
-  const steps = [
-    { name: "heavy", ...step },
-    { name: "after", act: "nothing" },
-  ];
+  const steps = [{ name: "heavy", ...step }, nothing("after")];
   const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
   const first = await observer.waitForReport(({ job, step }) => job === id && step === "heavy");
   const other = await startWorker({ url: database.url, args: ["--slots", "1", "--lease", lease] });
@@ -74,10 +72,7 @@ describe("a blocked event loop", () => {
 describe("a silent runner", () => {
   it("is killed at its pipeline's silence limit, and its job is charged as a failure, not a crash, and retried", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    const steps = [
-      { name: "one", act: "nothing" },
-      { name: "two", act: "turnstile", gate: "silent" },
-    ];
+    const steps = [nothing("one"), turnstile("two", "silent")];
     const { id } = await stillwake.enqueue("strict", { observer: observer.url, steps });
     observer.openGate("silent-2");
     const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "two");

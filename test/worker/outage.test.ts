@@ -12,6 +12,7 @@ import { buildPackage } from "../support/processes/build.ts";
 import { countedEffects } from "../support/processes/effects.ts";
 import { FULL, recordTimes, repeatedSteps, waitForStartupGrace } from "../support/processes/fault-checks.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
+import { gated, nothing } from "../support/processes/script-steps.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
@@ -31,11 +32,7 @@ describe("when Postgres crashes under two workers with running steps", () => {
     );
     const acknowledged: string[] = [];
     let stopping = false;
-    const steps = [
-      { name: "one", act: "nothing" },
-      { name: "two", act: "wait", ms: 150, deaf: true },
-      { name: "three", act: "nothing" },
-    ];
+    const steps = [nothing("one"), { name: "two", act: "wait", ms: 150, deaf: true }, nothing("three")];
     async function caller(): Promise<void> {
       while (!stopping) {
         const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
@@ -132,11 +129,7 @@ describe("during a long outage of the database", () => {
     await using proxy = await faultProxy(server.url);
     const worker = await startWorker({ url: proxy.url, args: ["--slots", "3", "--name", "patient"] });
     await worker.waitForLine("push.ready");
-    const steps = [
-      { name: "before", act: "nothing" },
-      { name: "across", act: "gate", gate: "away" },
-      { name: "after", act: "nothing" },
-    ];
+    const steps = [nothing("before"), gated("across", "away"), nothing("after")];
     const jobs = await stillwake.enqueueMany(
       "script",
       [1, 2].map(() => ({ observer: observer.url, steps })),

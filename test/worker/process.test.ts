@@ -1,6 +1,7 @@
 // `stillwake worker` as a process: a keeper with runner processes, and the death of a runner.
 import { describe, expect, it } from "vitest";
 import { processFixture } from "../support/processes/process-fixture.ts";
+import { gated, nothing } from "../support/processes/script-steps.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const { database, stillwake, observer } = await processFixture();
@@ -21,10 +22,7 @@ describe("stillwake worker", () => {
 
   it("resumes from the last checkpoint when its runner is killed", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    const steps = [
-      { name: "one", act: "nothing" },
-      { name: "two", act: "gate", gate: "killed" },
-    ];
+    const steps = [nothing("one"), gated("two", "killed")];
     const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
     const first = await observer.waitForReport(({ job, step }) => job === id && step === "two");
     process.kill(first.pid, "SIGKILL");

@@ -20,6 +20,7 @@ import {
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
 import { processFixture } from "../support/processes/process-fixture.ts";
+import { gated, nothing } from "../support/processes/script-steps.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const { database, stillwake, client, observer } = await processFixture();
@@ -43,10 +44,7 @@ async function killKeepers(
   const workers = [await start(), await start()];
   const alive = () => workers.filter(({ child }) => child.exitCode === null && child.signalCode === null);
   const gate = `keepers-${Math.random()}`;
-  const steps = [
-    { name: "one", act: "nothing" },
-    { name: "two", act: "gate", gate },
-  ];
+  const steps = [nothing("one"), gated("two", gate)];
   const { id } = await queue.enqueue("script", { observer: observer.url, steps }, { attempts: 1000 });
   const times: number[] = [];
   for (let epoch = 1; epoch <= kills; epoch++) {

@@ -14,6 +14,7 @@ import {
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
 import { processFixture } from "../support/processes/process-fixture.ts";
+import { gated, nothing } from "../support/processes/script-steps.ts";
 import type { StepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
@@ -145,10 +146,7 @@ describe("a worker that resumes after its lease expired", () => {
       url: database.url,
       args: ["--slots", "2", "--lease", "2s", "--config", config],
     });
-    const steps = [
-      { name: "one", act: "gate", gate: "unnoticed" },
-      { name: "two", act: "nothing" },
-    ];
+    const steps = [gated("one", "unnoticed"), nothing("two")];
     const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
     const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "one");
     for (let n = 0; n < (FULL ? 10 : 3); n++) {

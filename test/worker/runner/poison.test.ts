@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { recordFigure } from "../../support/figures.ts";
 import { endedAttempts, FULL, isAlive, waitForEnd, waitForStartupGrace } from "../../support/processes/fault-checks.ts";
 import { processFixture } from "../../support/processes/process-fixture.ts";
+import { nothing } from "../../support/processes/script-steps.ts";
 import { type StartWorkerOptions, startWorker } from "../../support/processes/workers.ts";
 
 const { database, stillwake, client, observer } = await processFixture();
@@ -187,10 +188,7 @@ describe("a job that kills its runner", () => {
 
   it("that kills its whole worker kills at most three workers", async () => {
     await waitForStartupGrace(client, "15s");
-    const steps = [
-      { name: "before", act: "nothing" },
-      { name: "poison", act: "parricide" },
-    ];
+    const steps = [nothing("before"), { name: "poison", act: "parricide" }];
     const first = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const { id } = await stillwake.enqueue("fragile", { observer: observer.url, steps });
     expect(await first.exited).toBe("SIGKILL");

@@ -14,6 +14,7 @@ import {
   waitForEnd,
 } from "../../support/processes/fault-checks.ts";
 import { processFixture } from "../../support/processes/process-fixture.ts";
+import { gated, nothing } from "../../support/processes/script-steps.ts";
 import { startWorker } from "../../support/processes/workers.ts";
 
 const { database, stillwake, client, observer } = await processFixture();
@@ -23,10 +24,7 @@ describe("a runner killed with SIGKILL", () => {
 
   it(`has its job continued by the spare of the same worker, ${kills} times`, async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    const steps = [
-      { name: "one", act: "nothing" },
-      { name: "two", act: "gate", gate: "enough" },
-    ];
+    const steps = [nothing("one"), gated("two", "enough")];
     const { id } = await stillwake.enqueue("script", { observer: observer.url, steps }, { attempts: 1000 });
     const atTwo = (epoch: number) =>
       observer.waitForReport(({ job, step, epoch: seen }) => job === id && step === "two" && seen === String(epoch));
