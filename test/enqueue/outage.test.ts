@@ -180,7 +180,9 @@ describe("connections are reset", () => {
 });
 
 describe("Postgres crashes and comes back", () => {
-  it("no acknowledged job is lost, none is stored twice, and callers only wait longer", { timeout: 60_000 }, async () => {
+  it("no acknowledged job is lost, none is stored twice, and callers only wait longer", {
+    timeout: 60_000,
+  }, async () => {
     const postgres = await startPostgresServer();
     await using proxy = await faultProxy(postgres.url);
     await using stillwake = createStillwake({ url: proxy.url });
