@@ -8,7 +8,7 @@ export default defineConfig({
     globalSetup: "test/support/global.ts",
     pool: "forks",
     maxWorkers: os.availableParallelism() + 1,
-    testTimeout: 30_000,
+    testTimeout: 60_000,
     hookTimeout: 60_000,
   },
 });

@@ -60,9 +60,9 @@ export function watchOthers() {
   };
 }
 
-/** Waits until the machine has been 85 % idle for half a second, at most `patienceMs`. */
-export async function quietMoment(patienceMs) {
-  const deadline = nowMs() + patienceMs;
+/** Waits until the machine has been 85 % idle for half a second, at most `maxWaitMs`. */
+export async function waitUntilIdle(maxWaitMs) {
+  const deadline = nowMs() + maxWaitMs;
   for (;;) {
     const busy = busySeconds();
     const began = nowMs();

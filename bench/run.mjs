@@ -21,7 +21,7 @@ const HELP = `npm run bench -- [options]
   --deep       waiting and finished jobs of scale (1000000)
   --samples    claims of scale from the shallow and the deep state (10000)
   --tries      maximum of measurements while other processes use more than a fifth of the machine (2)
-  --patience   seconds to wait for a quiet moment before each measurement (10)`;
+  --max-wait   seconds to wait for an idle moment before each measurement (10)`;
 const DISTURBED = 0.2;
 
 const options = readOptions();
@@ -50,7 +50,7 @@ async function measurePeers() {
       const order = round % 2 === 1 ? peersOf(workload) : peersOf(workload).toReversed();
       for (const peer of order) {
         const jobs = jobsOf(workload);
-        const setting = { workload, peer, jobs, servers, patienceMs: options.patience * 1000 };
+        const setting = { workload, peer, jobs, servers, maxWaitMs: options["max-wait"] * 1000 };
         const figures = await leastDisturbed(() => workloads[workload].measure(setting));
         console.log(
           `  ${round} ${workload} ${peer}: ${whole(figures.rate)} jobs/s, others ${percent(figures.foreign)}`,
@@ -82,9 +82,9 @@ async function leastDisturbed(measure) {
 }
 
 async function measureScaleAlone() {
-  const { deep, samples, patience } = options;
+  const { deep, samples, "max-wait": maxWait } = options;
   console.log("  scale");
-  const setting = { postgres: servers.postgres, deep, samples, patienceMs: patience * 1000, log: console.log };
+  const setting = { postgres: servers.postgres, deep, samples, maxWaitMs: maxWait * 1000, log: console.log };
   const states = await measureScale(setting);
   for (const state of states) keep({ kind: "scale", ...state });
   printScale(states);
@@ -152,7 +152,7 @@ function readOptions() {
       deep: text("1000000"),
       samples: text("10000"),
       tries: text("2"),
-      patience: text("10"),
+      "max-wait": text("10"),
       help: { type: "boolean", default: false },
     },
   });
@@ -173,9 +173,9 @@ function readOptions() {
     const none = !able.some((peer) => read.peers.includes(peer));
     if (none) exit(`None of these peers supports ${workload}; use ${able.join(", ")}`, 1);
   }
-  for (const name of ["rounds", "jobs", "step-jobs", "flow-jobs", "singles", "deep", "samples", "tries", "patience"]) {
+  for (const name of ["rounds", "jobs", "step-jobs", "flow-jobs", "singles", "deep", "samples", "tries", "max-wait"]) {
     read[name] = Number(values[name]);
-    const min = name === "patience" ? 0 : 1;
+    const min = name === "max-wait" ? 0 : 1;
     if (!Number.isInteger(read[name]) || read[name] < min) {
       exit(`--${name} must be an integer of at least ${min}\n${HELP}`, 1);
     }

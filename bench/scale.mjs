@@ -2,7 +2,7 @@
 // that a slow moment affects all of them. Claimed jobs are settled and replaced, so the backlog keeps its length.
 import pg from "pg";
 import { migrate } from "../dist/index.js";
-import { median, nowMs, ownCpu, quantile, quietMoment, watchOthers } from "./machine.mjs";
+import { median, nowMs, ownCpu, quantile, waitUntilIdle, watchOthers } from "./machine.mjs";
 
 const LIMIT = 10;
 const LEASED = 5_000;
@@ -41,7 +41,7 @@ const CLAIM = "select * from stillwake.claim('bench', 'default', array['bench'],
 const SETTLE = "select count(*) filter (where state = 'lost')::integer as lost from stillwake.settle($1)";
 const REFILL = "select stillwake.enqueue_many('bench', $1)";
 
-export async function measureScale({ postgres, deep, samples, patienceMs, log }) {
+export async function measureScale({ postgres, deep, samples, maxWaitMs, log }) {
   const number = (value) => value.toLocaleString("en");
   const states = [
     { name: `${number(SMALL)} waiting`, waiting: SMALL },
@@ -60,7 +60,7 @@ export async function measureScale({ postgres, deep, samples, patienceMs, log })
     for (let block = 0; block < BLOCKS; block++) {
       for (const { client, dead } of states) if (!dead) await client.query("vacuum stillwake.live_jobs");
       await postgres.sql("checkpoint");
-      await quietMoment(patienceMs);
+      await waitUntilIdle(maxWaitMs);
       const others = watchOthers();
       const cpu = ownCpu() + postgres.cpu();
       await claimInTurn(states, block, Math.ceil(samples / BLOCKS));

@@ -1,6 +1,6 @@
 // The workloads: each runs on a fresh database, and its result is checked in the store afterwards.
 import { setTimeout as delay } from "node:timers/promises";
-import { nowMs, quietMoment, treeCpu } from "./machine.mjs";
+import { nowMs, treeCpu, waitUntilIdle } from "./machine.mjs";
 import { inChild, startChild } from "./peer-process.mjs";
 import { ISOLATION_SLOTS, peers, STEPS } from "./peers/index.mjs";
 import { countCommits, freshStore, startMeter } from "./stores.mjs";
@@ -59,7 +59,7 @@ export const workloads = {
   },
 };
 
-async function measureEnqueue({ workload, peer, jobs, servers, patienceMs }) {
+async function measureEnqueue({ workload, peer, jobs, servers, maxWaitMs }) {
   const store = await freshStore({ peer, workload, servers });
   const child = await startChild({ peer, workload });
   try {
@@ -67,7 +67,7 @@ async function measureEnqueue({ workload, peer, jobs, servers, patienceMs }) {
     const commits = await countCommits(store);
     const { callers } = workloads[workload];
     const warm = callers ? await child.call("warmUp", { ms: WARM_UP_MS, callers }) : 0;
-    await quietMoment(patienceMs);
+    await waitUntilIdle(maxWaitMs);
     const meter = await startMeter(store);
     const { seconds, cpu } = await child.call(callers ? "enqueue" : "bulk", { jobs, callers });
     const figures = await meter.stop(cpu, jobs);
@@ -113,14 +113,14 @@ async function measureSteps(setting) {
 }
 
 /** Measured from the first handler until no job waits or runs in the store, so late completion counts. */
-async function drain(store, { peer, workload, jobs, patienceMs }) {
+async function drain(store, { peer, workload, jobs, maxWaitMs }) {
   await store.fill(jobs);
   await store.settle();
   const judge = await store.judge();
   const child = await startChild({ peer, workload });
   try {
     await judge.busy();
-    await quietMoment(patienceMs);
+    await waitUntilIdle(maxWaitMs);
     const commits = await countCommits(store);
     const meter = await startMeter(store);
     const { firstMs, cpuBefore } = await child.call("drain", { url: store.url, jobs });
@@ -140,14 +140,14 @@ async function drain(store, { peer, workload, jobs, patienceMs }) {
 }
 
 /** Handlers may run in runner processes, so the start time comes from the store, and the end is polled. */
-async function measureIsolation({ workload, peer, jobs, servers, patienceMs }) {
+async function measureIsolation({ workload, peer, jobs, servers, maxWaitMs }) {
   const store = await freshStore({ peer, workload, servers });
   const judge = await store.judge();
   const child = await startChild({ peer, workload });
   try {
     await store.fill(jobs);
     await store.settle();
-    await quietMoment(patienceMs);
+    await waitUntilIdle(maxWaitMs);
     const commits = await countCommits(store);
     const meter = await startMeter(store);
     const cpuBefore = treeCpu(child.pid);

@@ -50,13 +50,13 @@ begin
       'register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'signal', 'children',
       'erase_tenant', 'save_checkpoint', 'save_position', 'pause_pool', 'resume_pool', 'cap_pool', 'set_weight',
       'demand', 'next_due', 'watchdog', 'now', 'schema_state', 'set_schedule', 'remove_schedule', 'pause_schedule',
-      'resume_schedule', 'run_schedules', 'upcoming', 'register_limit', 'reset_limit', 'limit_budgets',
+      'resume_schedule', 'run_schedules', 'upcoming', 'register_limit', 'reset_limit', 'limit_quotas',
       'register_breaker', 'open_breaker', 'close_breaker', 'closed_gates', 'set_endpoint', 'rotate_secret',
       'disable_endpoint', 'enable_endpoint', 'resend_webhook', 'webhooks_due', 'watch', 'unwatch', 'read_feeds',
       'create_token', 'check_token', 'revoke_token', 'begin_audit_entry', 'finish_audit_entry', 'machines',
       'machine_counts', 'live_counts', 'ended_counts', 'costs', 'job_cost', 'set_budget', 'budget_state', 'fleet',
-      'adopt_fleet', 'set_machines', 'orchestrator_snapshot', 'reserve_machine', 'machine_started', 'machine_arrived',
-      'machine_leaves', 'retire_machine', 'machine_ended', 'report_trouble'
+      'adopt_fleet', 'set_machines', 'orchestrator_snapshot', 'reserve_machine', 'machine_started', 'machine_registered',
+      'machine_leaves', 'retire_machine', 'machine_ended', 'report_provider_error'
     ] as functions
     union all
     select 'stillwake_worker', array[
@@ -65,12 +65,12 @@ begin
       'load_checkpoints', 'save_position', 'adopt', 'append_logs', 'progress', 'save_artifact', 'load_artifacts',
       'spawn', 'spawn_state', 'load_children', 'find_signal', 'take_signal', 'run_due_schedules', 'claim_webhooks',
       'settle_webhooks', 'webhooks_due', 'register_limit', 'use_limit', 'register_breaker', 'check_breaker',
-      'report_breaker_result', 'machine_arrived', 'machine_leaves', 'watchdog', 'demand', 'next_due', 'now',
+      'report_breaker_result', 'machine_registered', 'machine_leaves', 'watchdog', 'demand', 'next_due', 'now',
       'schema_state'
     ]
     union all
     select 'stillwake_reader', array[
-      'demand', 'next_due', 'upcoming', 'webhooks_due', 'now', 'schema_state', 'closed_gates', 'limit_budgets',
+      'demand', 'next_due', 'upcoming', 'webhooks_due', 'now', 'schema_state', 'closed_gates', 'limit_quotas',
       'children', 'watch', 'unwatch', 'read_feeds', 'machines', 'machine_counts', 'live_counts', 'ended_counts',
       'costs', 'job_cost', 'budget_state'
     ]

@@ -146,7 +146,7 @@ const runtimeVariables = new RegExp(
 
 /** Not passed to machines: provider credentials, server credentials, and the identity of the machine this runs on. */
 const orchestratorVariables = new RegExp(
-  `^(${providerVariables}|STILLWAKE_(SECRET|TOKEN|SERVER|HOST|PORT|GUARD|MACHINE|POOL|SLOTS|IDLE_EXIT|MIN_UPTIME|GRACE))$`,
+  `^(${providerVariables}|STILLWAKE_(SECRET|TOKEN|SERVER|HOST|PORT|PROCESS_TAG|MACHINE|POOL|SLOTS|IDLE_EXIT|MIN_UPTIME|GRACE))$`,
 );
 
 /** The environment of a local machine (a child process): what its worker needs, without provider credentials. */

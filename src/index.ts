@@ -18,7 +18,7 @@ export type {
   Reader,
   Step,
 } from "./client/reader.ts";
-export type { ScheduleState, Schedules, Slot } from "./client/schedules.ts";
+export type { Occurrence, ScheduleState, Schedules } from "./client/schedules.ts";
 export type { OutcomeCounts as EndCounts, Stats, StatsOptions } from "./client/stats.ts";
 export type { Act, Role, TokenInfo, TokenOptions, Tokens } from "./client/tokens.ts";
 export type {
@@ -54,7 +54,7 @@ export { secret } from "./contract/sealed-paths.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
 export type { Failure, Job, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
 export type { JobFilter, WatchdogAction as WatchdogAct } from "./db/calls/jobs.ts";
-export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolTrouble } from "./db/calls/pools.ts";
+export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolProviderError } from "./db/calls/pools.ts";
 export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";
 export type { DatabaseOptions } from "./db/database.ts";
 export type { Erased, EraseOptions } from "./db/erase.ts";

@@ -14,7 +14,7 @@ export interface PoolOptions<Provider = (context: never) => unknown> {
   burst?: number;
   /** A machine without a job exits after this time. Default: 60s. It stays up for the minimum billed time. */
   idleExit?: Duration;
-  /** Time between the stop request and the kill, in which jobs are handed back. Default: 30s. */
+  /** Time between the stop request and the kill, in which jobs are released. Default: 30s. */
   grace?: Duration;
   /** Longest time from the start of a machine until its worker registers. Default: 2m. */
   boot?: Duration;
@@ -23,5 +23,5 @@ export interface PoolOptions<Provider = (context: never) => unknown> {
   /** Root file system of a stopped machine in GB, for its price. Default: 1. */
   disk?: number;
   /** A job that ran out of memory in this pool is retried in that one. */
-  larger?: string;
+  largerPool?: string;
 }

@@ -70,7 +70,7 @@ create table if not exists leaderboard.commit_data (
   -- The batch that looks it up: its number among the batches of a reading or of a manual look-up.
   reading         uuid,
   batch           integer,
-  trouble         text,
+  lookup_error    text,
   primary key (repository_id, author_email)
 );
 -- The last reading that counted it, and its public id, which replaces the address in the API.
@@ -229,13 +229,13 @@ language sql set search_path = pg_catalog, pg_temp set enable_nestloop = off as 
   where d.repository_id = p_repository and d.processed and e.email = d.author_email
     and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
   -- A look-up of another repository may have resolved the address.
-  update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, trouble = null
+  update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, lookup_error = null
   from leaderboard.contributor_emails e
   where d.repository_id = p_repository and e.email = d.author_email
     and (e.source = 'noreply' or e.checked_at > now() - interval '24 hours')
     and (not d.processed or d.contributor_id is distinct from e.contributor_id);
   with assigned as (
-    update leaderboard.commit_data d set reading = p_reading, batch = n.batch, trouble = null
+    update leaderboard.commit_data d set reading = p_reading, batch = n.batch, lookup_error = null
     from (
       select u.author_email, ((row_number() over (order by u.commit_count desc, u.author_email) - 1) / p_batch)::integer as batch
       from leaderboard.commit_data u where u.repository_id = p_repository and not u.processed
@@ -301,7 +301,7 @@ begin
     select d.author_email, d.contributor_id from leaderboard.commit_data d
     where d.repository_id = p_repository and d.reading = p_reading and d.batch = p_batch and not d.processed
   ), fresh as (
-    update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, trouble = null
+    update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, lookup_error = null
     from leaderboard.contributor_emails e
     where d.repository_id = p_repository and d.reading = p_reading and d.batch = p_batch and not d.processed
       and e.email = d.author_email and (e.source = 'noreply' or e.checked_at > now() - interval '24 hours')
@@ -344,7 +344,7 @@ begin
 
   select d.contributor_id into v_before from leaderboard.commit_data d
   where d.repository_id = p_repository and d.author_email = p_email;
-  update leaderboard.commit_data d set processed = true, contributor_id = v_contributor, trouble = null
+  update leaderboard.commit_data d set processed = true, contributor_id = v_contributor, lookup_error = null
   where d.repository_id = p_repository and d.author_email = p_email;
   perform leaderboard.rank(p_repository, array[v_contributor, v_before]);
   return leaderboard.complete(p_repository);

@@ -30,7 +30,7 @@ alter table stillwake.pipelines
   add column limits text[] not null default '{}',
   add column breakers text[] not null default '{}',
   -- The watchdog completes waiting jobs whose progress shows that nothing is left to do.
-  add column ghosts boolean not null default false,
+  add column complete_by_progress boolean not null default false,
   add column gated boolean generated always as (concurrency is not null or limits <> '{}' or breakers <> '{}') stored;
 
 -- Only tenants with a weight other than 1, or whose jobs are held.

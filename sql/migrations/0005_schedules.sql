@@ -1,6 +1,6 @@
 -- Schedules: which job is due when.
 
--- The schedule that created a job: { schedule, slot, at }; null for others.
+-- The schedule that created a job: { schedule, occurrence, at }; null for others.
 alter table stillwake.live_jobs add column origin jsonb;
 alter table stillwake.ended_jobs add column origin jsonb;
 
@@ -27,17 +27,17 @@ create table stillwake.schedules (
   input      jsonb not null,
   -- Options of enqueue().
   options    jsonb not null,
-  -- What to do when the job of the previous slot is still live.
+  -- What to do when the job of the previous occurrence is still live.
   overlap    text not null check (overlap in ('skip', 'queue', 'replace', 'allow')),
-  -- What to do with slots that were not processed in time.
+  -- What to do with occurrences that were not processed in time.
   catch_up   text not null check (catch_up in ('one', 'all', 'none')),
-  -- The next slot to process, and its time.
-  next_slot  text,
+  -- The next occurrence to process, and its time.
+  next_occurrence  text,
   next_at    timestamptz,
   -- When to process it: at next_at, later after a failure, never while paused.
   due_at     timestamptz,
-  -- The last slot that became a job.
-  last_slot  text,
+  -- The last occurrence that became a job.
+  last_occurrence  text,
   last_at    timestamptz,
   last_job   uuid,
   last_error text,

@@ -4,7 +4,7 @@
 create table stillwake.tokens (
   id           uuid primary key,
   name         text not null check (length(name) between 1 and 200),
-  -- The first characters, to recognise the token.
+  -- The first characters, to recognize the token.
   prefix       text not null,
   hash         bytea not null unique check (octet_length(hash) = 32),
   role         text not null check (role in ('reader', 'operator', 'admin', 'worker')),

@@ -4,8 +4,8 @@
 -- machine_lives is written before the provider is called, so that every machine at the provider with a name of this
 -- fleet is known here, or is a stray:
 --
---   reserve -> asked -> (started) -> arrived -> jobs … -> left -> ended
---                        provider     worker              worker   provider, or left for long enough
+--   reserve -> requested -> (started) -> registered -> jobs … -> left -> ended
+--                            provider     worker                 worker   provider, or left for long enough
 
 -- One row: the fleet id, and the identity of this database. A copy of it must not touch the machines of the original.
 create table stillwake.fleet (
@@ -24,20 +24,20 @@ create table stillwake.machine_lives (
   -- Its name at the provider, and the name of its worker.
   machine       text not null,
   pool          text not null,
-  -- Its slot in the pool: one life per slot at a time, so that there are never more machines than slots.
-  slot          integer not null check (slot >= 0),
+  -- Its number in the pool: one life per number at a time, so that there are never more than max machines.
+  ordinal          integer not null check (ordinal >= 0),
   burst         boolean not null,
   provider      text not null,
   provider_id   text,
   region        text,
   size          text,
   slots         integer not null check (slots >= 1),
-  asked_at      timestamptz not null,
-  asked_by      text,
+  requested_at      timestamptz not null,
+  requested_by      text,
   -- Why it was requested.
   why           text,
   started_at    timestamptz,
-  arrived_at    timestamptz,
+  registered_at    timestamptz,
   -- Since when it has had no job.
   idle_since    timestamptz,
   -- Since when its worker has been silent: a lease expired, or its session ended. Cleared when it claims again.
@@ -58,7 +58,7 @@ create table stillwake.machine_lives (
   busy_seconds  numeric,
   work_seconds  numeric
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-create unique index machine_lives_slot on stillwake.machine_lives (pool, slot) where ended_at is null;
+create unique index machine_lives_ordinal on stillwake.machine_lives (pool, ordinal) where ended_at is null;
 create unique index machine_lives_machine on stillwake.machine_lives (machine) where ended_at is null;
 create index machine_lives_ended on stillwake.machine_lives (ended_at) where ended_at is not null;
 
@@ -112,7 +112,7 @@ create table stillwake.budgets (
 );
 
 alter table stillwake.pools
-  -- Settings from the orchestrator: provider, size, region, slots, warm, max, price, larger (the next larger pool), …
+  -- Settings from the orchestrator: provider, size, region, slots, warm, max, price, larger_pool (the next larger pool), …
   add column machines jsonb,
   -- Counts created machines, for unique names.
   add column machine_serial bigint not null default 0,
@@ -120,7 +120,7 @@ alter table stillwake.pools
   add column wasted_starts integer not null default 0,
   add column wasted_starts_at timestamptz,
   -- Why machines cannot be started, as last reported by the orchestrator.
-  add column trouble jsonb,
+  add column provider_error jsonb,
   -- Paused because its budget is used up: when the next period begins.
   add column resume_at timestamptz;
 

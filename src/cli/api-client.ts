@@ -85,7 +85,7 @@ async function openDatabase(url: string, flags: Flags, config: Config, screen: S
     ...(config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),
     connections: 3,
     // A person waits for the result.
-    patience: "3s",
+    retryTimeout: "3s",
     onError: (error) => {
       internalError = error;
     },

@@ -32,7 +32,7 @@ export interface StillwakeConfig {
   scratch?: string;
   runAs?: { uid: number; gid: number };
   heapMb?: number;
-  spares?: number;
+  spareRunners?: number;
   maxJobs?: number;
   connections?: number;
   /** How this worker sends webhooks; false to send none. */
@@ -85,7 +85,9 @@ const known: (keyof StillwakeConfig)[] = [
   ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainTimeout idleExit poll pollWithHints store sealKeys secrets scratch".split(
     " ",
   ),
-  ..."runAs heapMb spares maxJobs connections webhooks metricsPort metricsHost logLevel pools prices dev".split(" "),
+  ..."runAs heapMb spareRunners maxJobs connections webhooks metricsPort metricsHost logLevel pools prices dev".split(
+    " ",
+  ),
 ] as (keyof StillwakeConfig)[];
 
 export function defineConfig(config: StillwakeConfig): StillwakeConfig {

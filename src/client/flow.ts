@@ -30,7 +30,7 @@ export class Flow {
     await controlFlow(this.#database, "close_breaker", [breaker]);
   }
 
-  /** Deletes the reported budget of a limit, and its block after a rejected call. */
+  /** Deletes the reported quota of a limit, and its block after a rejected call. */
   async reset(limit: string): Promise<void> {
     await controlFlow(this.#database, "reset_limit", [limit]);
   }

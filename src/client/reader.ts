@@ -142,10 +142,10 @@ export class Reader {
     return pools.readMachines(this.#queries, ended === 0 ? 0 : checkLimit(ended, 1000));
   }
 
-  /** Machines requested and ended in the last `span`, by pool; `ill`: those that ended abnormally. */
+  /** Machines requested and ended in the last `span`, by pool; `abnormal`: those that did not end as intended. */
   async machineCounts(
     options: { span?: Duration } = {},
-  ): Promise<{ pool: string; started: number; ended: number; ill: number }[]> {
+  ): Promise<{ pool: string; started: number; ended: number; abnormal: number }[]> {
     return pools.countMachines(this.#queries, `${durationMs(options.span ?? "5m", "span")} milliseconds`);
   }
 

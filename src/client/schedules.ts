@@ -4,11 +4,11 @@ import { type Pipeline, validateInput } from "../contract/pipeline.ts";
 import type { Schedule } from "../contract/schedule.ts";
 import {
   controlSchedule,
+  type Occurrence,
   readSchedules,
   readUpcoming,
   removeSchedule,
   type ScheduleState,
-  type Slot,
   setSchedule,
 } from "../db/calls/schedules.ts";
 import type { Database } from "../db/database.ts";
@@ -18,7 +18,7 @@ import { type KeyRing, sealInput } from "../secrets/seal.ts";
 import { resolveLabels, toSqlOptions } from "./enqueue-options.ts";
 import { checkLimit } from "./pagination.ts";
 
-export type { ScheduleState, Slot } from "../db/calls/schedules.ts";
+export type { Occurrence, ScheduleState } from "../db/calls/schedules.ts";
 
 export class Schedules {
   readonly #database: Database;
@@ -40,7 +40,7 @@ export class Schedules {
 
   /**
    * Creates or changes a schedule; returns whether anything changed. Setting the same definition again changes nothing,
-   * so every process may call it at start. A new cron or zone starts with its first slot from now.
+   * so every process may call it at start. A new cron or zone starts with its first occurrence from now.
    */
   // biome-ignore lint/suspicious/noExplicitAny: schedules of any input type.
   async set(schedule: Schedule<any, any>): Promise<boolean> {
@@ -57,12 +57,12 @@ export class Schedules {
     return readSchedules(this.#database);
   }
 
-  /** Fires no slot until it is resumed. */
+  /** Fires no occurrence until it is resumed. */
   async pause(name: string, actor: { by?: string } = {}): Promise<void> {
     await controlSchedule(this.#database, "pause_schedule", [name, actor.by ?? null]);
   }
 
-  /** Continues with the first slot from now; slots that passed during the pause are not caught up. */
+  /** Continues with the first occurrence from now; occurrences that passed during the pause are not caught up. */
   async resume(name: string): Promise<void> {
     await controlSchedule(this.#database, "resume_schedule", [name]);
     await this.#onChange();
@@ -73,9 +73,9 @@ export class Schedules {
     return removeSchedule(this.#database, name);
   }
 
-  /** The next slots of a stored schedule (by name), or of a schedule that is not stored. */
+  /** The next occurrences of a stored schedule (by name), or of a schedule that is not stored. */
   // biome-ignore lint/suspicious/noExplicitAny: schedules of any input type.
-  async upcoming(schedule: string | Schedule<any, any>, count = 10): Promise<Slot[]> {
+  async upcoming(schedule: string | Schedule<any, any>, count = 10): Promise<Occurrence[]> {
     checkLimit(count, 10_000);
     if (typeof schedule === "string") return readUpcoming(this.#database, schedule, count);
     const { cron, zone = "UTC" } = checkSchedule(schedule);

@@ -1,4 +1,4 @@
-// The contract of a limit: one budget for all workers, shared through Postgres. Safe to import in a web bundle.
+// The contract of a limit: one quota for all workers, shared through Postgres. Safe to import in a web bundle.
 import { InvalidInput } from "../errors.ts";
 import { type Duration, toInterval } from "../time.ts";
 import { isInteger, rejectUnknownOptions } from "../validate.ts";
@@ -10,7 +10,7 @@ export interface LimitOptions {
   per?: Duration;
   /** The maximum number of concurrent calls, over all workers. */
   concurrency?: number;
-  /** Reads the budget from the service's responses, such as `rateLimitHeaders`. */
+  /** Reads the quota from the service's responses, such as `rateLimitHeaders`. */
   learn?: Learn;
 }
 
@@ -31,7 +31,7 @@ export interface Limit {
    * attempt ends here, uncharged; the job is requeued and its code runs again from the last checkpoint.
    */
   take(job: LimitUser, count?: number): Promise<void>;
-  /** After a call you made yourself: updates the budget from its response and ends the call's use of `concurrency`. */
+  /** After a call you made yourself: updates the quota from its response and ends the call's use of `concurrency`. */
   observe(job: LimitUser, response: Parameters<Learn>[0]): Promise<void>;
 }
 

@@ -24,7 +24,7 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
   input?: Schema<Input, Output>;
   /**
    * Paths of the stored input whose values only workers can read: "githubToken", "auth.password", "accounts.*.token".
-   * The enqueuing client seals them with its sealKeys, or they are references: secret("name").
+   * The enqueueing client seals them with its sealKeys, or they are references: secret("name").
    */
   sealed?: readonly string[];
   /** Schema of the job's return value, checked before a job completes. Types the results of spawned jobs. */
@@ -64,14 +64,14 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
   /** Limits and breakers that its jobs depend on. No job starts while one of them is exhausted or open. */
   needs?: readonly (Limit | Breaker)[];
   /** The watchdog completes waiting jobs whose progress reports that all work is done (done = total). Default false. */
-  ghosts?: boolean;
+  completeByProgress?: boolean;
   /** The longest duration of one attempt. Default: unlimited. */
   timeout?: Duration;
   /**
    * After this long an attempt releases its job, uncharged, between two steps or two batches of job.each(): for
    * platforms that stop a process after a fixed time. Default: never.
    */
-  budget?: Duration;
+  releaseAfter?: Duration;
   /** An attempt without a sign of life for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
   silence?: Duration;
   /**
@@ -120,7 +120,7 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
 ): Pipeline<Input, Output, Result> {
   checkName(name, "pipeline");
   const known =
-    "input sealed output pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout budget silence failures version onOlder keep".split(
+    "input sealed output pool priority retry key keyLimit onConflict tenant concurrency needs completeByProgress timeout releaseAfter silence failures version onOlder keep".split(
       " ",
     );
   const owner = `Pipeline "${name}"`;
@@ -149,7 +149,7 @@ function checkPolicies(name: string, options: PipelineOptions<any, any, any>): v
   };
   const { timeout, silence, failures, version = 1, onOlder = "continue" } = options;
   limitMs(timeout, "timeout");
-  limitMs(options.budget, "budget");
+  limitMs(options.releaseAfter, "releaseAfter");
   limitMs(silence, "silence");
   if (!isInteger(version, 1, 2_147_483_647)) {
     reject("version", version, "Use a whole number from 1 and raise it by one when the steps change their meaning");
@@ -210,7 +210,7 @@ function toSettings(options: PipelineOptions<any, any, any>): PipelineSettings {
   set("keep_cancelled", interval(keep?.cancelled, "keep.cancelled"));
   set("key_limit", options.keyLimit);
   set("on_conflict", options.onConflict);
-  set("ghosts", options.ghosts);
+  set("complete_by_progress", options.completeByProgress);
   // Always sent, so that registering a contract without them removes what an earlier version had set.
   set("concurrency", options.concurrency ?? 0);
   settings.exhausted = retry?.exhausted ?? null;

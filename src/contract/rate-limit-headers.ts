@@ -2,7 +2,7 @@
 // untrusted: anything that cannot be parsed is ignored. Free of Node, so that it can be part of a web bundle.
 import { parseRetryAfter, parseTimestamp } from "../time.ts";
 
-/** The caller's budget as reported by a response. All times are relative, because only the database's clock decides. */
+/** The caller's quota as reported by a response. All times are relative, because only the database's clock decides. */
 export interface Observation {
   /** Calls per window. */
   limit?: number;
@@ -11,8 +11,8 @@ export interface Observation {
   /** Milliseconds until the window ends. */
   resetMs?: number;
   /**
-   * The service rejected the call because the budget is exhausted (429; 403 or 503 with a retry-after or an empty
-   * budget): no call is allowed for this long.
+   * The service rejected the call because the quota is exhausted (429; 403 or 503 with a retry-after or an empty
+   * quota): no call is allowed for this long.
    */
   refusedMs?: number;
 }
@@ -53,7 +53,7 @@ export const rateLimitHeaders: Learn = ({ status, headers }) => {
   const read = createReader(headers);
   // Relative to the service's clock, which rounds down to seconds, so that a window never seems to end too early.
   const now = parseTimestamp(read("date")) ?? Date.now();
-  const { limit, remaining, resetMs } = bindingBudget([
+  const { limit, remaining, resetMs } = bindingQuota([
     ...requestHeaders.map((pattern) => readHeaders(read, pattern, now, true)),
     ...tokenHeaders.map((pattern) => readHeaders(read, pattern, now, false)),
     ...readPolicies(read, now),
@@ -68,11 +68,11 @@ export const rateLimitHeaders: Learn = ({ status, headers }) => {
   return Object.keys(observation).length > 0 ? observation : undefined;
 };
 
-interface Budget {
+interface Quota {
   limit: number | undefined;
   remaining: number | undefined;
   resetMs: number | undefined;
-  /** False for budgets in another unit, such as a language model's tokens: they limit calls only when they are empty. */
+  /** False for quotas in another unit, such as a language model's tokens: they limit calls only when they are empty. */
   countsCalls: boolean;
 }
 
@@ -91,7 +91,7 @@ function createReader(headers: { get(name: string): unknown }): Read {
   };
 }
 
-function readHeaders(read: Read, pattern: string, now: number, countsCalls: boolean): Budget {
+function readHeaders(read: Read, pattern: string, now: number, countsCalls: boolean): Quota {
   const field = (name: string) => read(pattern.replace("*", name));
   return {
     // Older drafts append policies: "100, 100;w=60".
@@ -103,11 +103,11 @@ function readHeaders(read: Read, pattern: string, now: number, countsCalls: bool
 }
 
 /** `RateLimit: "default";r=50;t=30` with its quota in RateLimit-Policy, and the earlier `limit=100, remaining=50, reset=30`. */
-function readPolicies(read: Read, now: number): Budget[] {
+function readPolicies(read: Read, now: number): Quota[] {
   const policies = new Map(parseItems(read("ratelimit-policy")).map(({ name, parameters }) => [name, parameters]));
   const states = parseItems(read("ratelimit"));
   const flat = new Map(states.map(({ name }) => parsePair(name)));
-  const budgets = states.map(({ name, parameters }) => {
+  const quotas = states.map(({ name, parameters }) => {
     const policy = policies.get(name);
     const unit = policy?.get("qu") ?? "requests";
     return {
@@ -120,7 +120,7 @@ function readPolicies(read: Read, now: number): Budget[] {
     };
   });
   return [
-    ...budgets.filter(({ hasWindow }) => hasWindow),
+    ...quotas.filter(({ hasWindow }) => hasWindow),
     {
       limit: parseCount(flat.get("limit")),
       remaining: parseCount(flat.get("remaining")),
@@ -130,20 +130,20 @@ function readPolicies(read: Read, now: number): Budget[] {
   ];
 }
 
-/** The budget with the least remaining. If several are empty, calls are blocked until the last of them resets. */
-function bindingBudget(budgets: Budget[]): Partial<Budget> {
-  const left = ({ remaining = Number.MAX_VALUE }: Budget) => remaining;
-  const [tightest] = budgets
+/** The quota with the least remaining. If several are empty, calls are blocked until the last of them resets. */
+function bindingQuota(quotas: Quota[]): Partial<Quota> {
+  const left = ({ remaining = Number.MAX_VALUE }: Quota) => remaining;
+  const [tightest] = quotas
     .filter(({ limit, remaining, resetMs }) => limit !== undefined || remaining !== undefined || resetMs !== undefined)
     .filter(({ countsCalls }) => countsCalls)
     .sort((a, b) => left(a) - left(b) || (b.resetMs ?? -1) - (a.resetMs ?? -1));
-  const empty = budgets.filter(({ remaining }) => remaining === 0);
+  const empty = quotas.filter(({ remaining }) => remaining === 0);
   if (empty.length === 0) return tightest ?? {};
   const last = Math.max(...empty.map(({ resetMs }) => resetMs ?? -1));
   return { limit: tightest?.limit, remaining: 0, resetMs: last < 0 ? undefined : last };
 }
 
-/** A 403 or 503 can have other reasons: it counts as a rate limit only with a retry-after or an empty budget. */
+/** A 403 or 503 can have other reasons: it counts as a rate limit only with a retry-after or an empty quota. */
 function rejectedMs(status: number, remaining?: number, resetMs?: number, retryMs?: number): number | undefined {
   const refused = status === 429 || ((status === 403 || status === 503) && (remaining === 0 || retryMs !== undefined));
   if (!refused || retryMs !== undefined) return refused ? retryMs : undefined;

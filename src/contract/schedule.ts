@@ -6,10 +6,10 @@ import { rejectUnknownOptions } from "../validate.ts";
 import { checkName } from "./limit.ts";
 import type { Pipeline } from "./pipeline.ts";
 
-/** What happens to a slot that is due while the job of the previous slot is still live. */
+/** What happens to an occurrence that is due while the job of the previous occurrence is still live. */
 export type Overlap = "skip" | "queue" | "replace" | "allow";
 
-/** What happens to slots that passed while no worker or watchdog was running. */
+/** What happens to occurrences that passed while no worker or watchdog was running. */
 export type CatchUp = "one" | "all" | "none";
 
 export interface ScheduleOptions<Input = unknown, Output = Input> {
@@ -21,11 +21,11 @@ export interface ScheduleOptions<Input = unknown, Output = Input> {
   /** IANA time zone such as "Europe/Berlin". Default "UTC". */
   zone?: string;
   pipeline: Pipeline<Input, Output> | string;
-  /** Input of every job. Default {}. The job reads its slot from `job.schedule`. */
+  /** Input of every job. Default {}. The job reads its occurrence from `job.schedule`. */
   input?: Input;
   /** Default "skip". */
   overlap?: Overlap;
-  /** Default "one": the latest missed slot, once. */
+  /** Default "one": the latest missed occurrence, once. */
   catchUp?: CatchUp;
   /** Enqueue options of its jobs. Default for key and tenant: computed from the input by the pipeline's contract. */
   options?: ScheduledOptions;

@@ -29,7 +29,7 @@ export interface DatabaseOptions {
   /** The maximum number of connections. Default 10. */
   connections?: number;
   /** How long a call retries while Postgres cannot be reached; "forever" is allowed. Default "30s". */
-  patience?: Duration;
+  retryTimeout?: Duration;
   /** How long one statement may take before its connection is destroyed. Default "10s". */
   statementTimeout?: Duration;
   /** How long an unused connection is kept. Default "5s". */
@@ -42,8 +42,8 @@ export interface DatabaseOptions {
 export interface RepeatOptions {
   /** Called before each try, from the second one on with true; returns the values to send. */
   values(again: boolean): unknown[];
-  /** Overrides the patience of the database. */
-  patienceMs?: number;
+  /** Overrides the retry timeout of the database. */
+  retryTimeoutMs?: number;
   /** How one try is executed, where it takes more than the statement: see tenant-database.ts. */
   execute?: Execute;
 }
@@ -66,7 +66,7 @@ export class Database {
   #pool: pg.Pool;
   /** The replaced pool, while statements in it are still running. */
   #previousPool: Promise<void> | undefined;
-  readonly #patienceMs: number;
+  readonly #retryTimeoutMs: number;
   readonly #stopping = new AbortController();
   readonly #onIdleError = () => {};
   readonly #onOutage: DatabaseOptions["onOutage"];
@@ -79,8 +79,10 @@ export class Database {
 
   constructor(options: DatabaseOptions) {
     this.schema = schemaName(options.schema);
-    this.#patienceMs =
-      options.patience === "forever" ? Number.POSITIVE_INFINITY : durationMs(options.patience ?? "30s", "patience");
+    this.#retryTimeoutMs =
+      options.retryTimeout === "forever"
+        ? Number.POSITIVE_INFINITY
+        : durationMs(options.retryTimeout ?? "30s", "retryTimeout");
     this.#onOutage = options.onOutage;
     // An idle connection that breaks is replaced by the next call; without a listener Node would exit.
     const open = () => openPool(options).on("error", this.#onIdleError);
@@ -97,12 +99,12 @@ export class Database {
   async query<Row extends pg.QueryResultRow>(
     text: string,
     values: unknown[] = [],
-    patienceMs?: number,
+    retryTimeoutMs?: number,
   ): Promise<Row[]> {
-    return this.repeat<Row>(text, { values: () => values, ...(patienceMs !== undefined && { patienceMs }) });
+    return this.repeat<Row>(text, { values: () => values, ...(retryTimeoutMs !== undefined && { retryTimeoutMs }) });
   }
 
-  /** query() that also waits out passing errors, such as a full disk or a cancelled statement: for results of finished work. */
+  /** query() that also retries transient errors, such as a full disk or a cancelled statement: for results of finished work. */
   async queryUntilDone<Row extends pg.QueryResultRow>(text: string, values: unknown[]): Promise<Row[]> {
     for (let attempt = 0; ; attempt++) {
       try {
@@ -115,17 +117,17 @@ export class Database {
   }
 
   /**
-   * Sends a statement until a response arrives or patience runs out, and at least once more after the first lost
+   * Sends a statement until a response arrives or the retry timeout is over, and at least once more after the first lost
    * response. A serialization conflict or deadlock was rolled back as a whole and is simply repeated.
    */
   async repeat<Row extends pg.QueryResultRow>(text: string, repeat: RepeatOptions): Promise<Row[]> {
     if (this.#stopping.signal.aborted) throw closed();
     await this.#check();
-    const deadline = performance.now() + (repeat.patienceMs ?? this.#patienceMs);
+    const deadline = performance.now() + (repeat.retryTimeoutMs ?? this.#retryTimeoutMs);
     let unknown = false;
     for (let attempt = 0; ; attempt++) {
       try {
-        return (await this.#send<Row>(text, repeat.values(unknown), repeat.patienceMs, repeat.execute)).rows;
+        return (await this.#send<Row>(text, repeat.values(unknown), repeat.retryTimeoutMs, repeat.execute)).rows;
       } catch (error) {
         const lost = isConnectionLoss(error);
         // An earlier try whose response was lost is committing this id: the next try sees it.
@@ -154,19 +156,19 @@ export class Database {
     else this.#pool.off("error", this.#onIdleError);
   }
 
-  /** One try. A short patience also limits the wait for a connection and a response, to no less than a second. */
+  /** One try. A short retry timeout also limits the wait for a connection and a response, to no less than a second. */
   async #send<Row extends pg.QueryResultRow>(
     text: string,
     values: unknown[] = [],
-    patienceMs?: number,
+    retryTimeoutMs?: number,
     execute: Execute = executeStatement,
   ) {
     const pool = this.#pool;
     const response = execute<Row>(pool, text, values);
     try {
-      return await (patienceMs === undefined
+      return await (retryTimeoutMs === undefined
         ? response
-        : withTimeout(response, Math.max(patienceMs, 1000), throwQueryTimeout));
+        : withTimeout(response, Math.max(retryTimeoutMs, 1000), throwQueryTimeout));
     } catch (error) {
       if ((error as Error).message === QUERY_TIMEOUT && pool === this.#pool) this.#replacePool();
       throw error;
@@ -195,7 +197,7 @@ export class Database {
   }
 
   async #checkPatiently(): Promise<void> {
-    const deadline = performance.now() + this.#patienceMs;
+    const deadline = performance.now() + this.#retryTimeoutMs;
     for (;;) {
       try {
         return await checkSchema((text) => this.#send(text), this.schema);
@@ -215,7 +217,7 @@ export class Database {
   async #pauseOrGiveUp(error: unknown, attempt: number, deadline: number): Promise<void> {
     const pauseMs = reconnectMs(error, attempt, 2000);
     if (performance.now() + pauseMs > deadline) {
-      throw unavailableError(error, this.#patienceMs);
+      throw unavailableError(error, this.#retryTimeoutMs);
     }
     await this.#sleep(pauseMs, error);
   }
@@ -226,7 +228,7 @@ export class Database {
     });
   }
 
-  /** Waits until the probe succeeds or patience runs out. */
+  /** Waits until the probe succeeds or the retry timeout is over. */
   async #untilBack(error: unknown, deadline: number): Promise<void> {
     this.#waiting += 1;
     this.#returning ??= this.#probe(error).finally(() => {
@@ -236,7 +238,7 @@ export class Database {
     try {
       for (const { signal } = this.#stopping; this.#returning; ) {
         const leftMs = deadline - performance.now();
-        if (leftMs <= 0) throw unavailableError(error, this.#patienceMs);
+        if (leftMs <= 0) throw unavailableError(error, this.#retryTimeoutMs);
         if (signal.aborted) throw closed(error);
         const over = new AbortController();
         const limit = delay(Math.min(leftMs, 2 ** 30), undefined, { signal: AbortSignal.any([signal, over.signal]) });
@@ -309,9 +311,9 @@ export function placeholders(values: readonly unknown[]): string {
   return values.map((_, index) => `$${index + 1}`).join(", ");
 }
 
-export function unavailableError(cause: unknown, patienceMs: number): DatabaseUnavailable {
+export function unavailableError(cause: unknown, retryTimeoutMs: number): DatabaseUnavailable {
   return new DatabaseUnavailable(
-    `Postgres could not be reached ${Number.isFinite(patienceMs) ? `for ${patienceMs} ms` : "in time"}: ${(cause as Error).message || "connection refused"}`,
+    `Postgres could not be reached ${Number.isFinite(retryTimeoutMs) ? `for ${retryTimeoutMs} ms` : "in time"}: ${(cause as Error).message || "connection refused"}`,
     {
       cause,
       remedy: "Check that it is running and that the URL is right; the last call may or may not have been committed",

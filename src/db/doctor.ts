@@ -154,7 +154,7 @@ async function checkClock(queryRow: QueryRow): Promise<Finding> {
     check: "clock",
     level: "warning",
     found: `${found}; leases are not affected, only displayed times`,
-    remedy: "Synchronise the clock (NTP).",
+    remedy: "Synchronize the clock (NTP).",
   };
 }
 
@@ -330,14 +330,14 @@ async function checkSchedules(queryRow: QueryRow, schema: string): Promise<Findi
 
 /** Reads the table: stillwake.fleet() would insert the row and store the address. */
 async function checkFleet(queryRow: QueryRow, schema: string, address: string | null): Promise<Finding> {
-  const { id, copied, lives, troubles } = await queryRow(
+  const { id, copied, lives, providerErrors } = await queryRow(
     `select f.id, case when f.cluster <> ${schema}.cluster_id() then 'of cluster ' || f.cluster
         when f.database <> (select d.oid::bigint from pg_database d where d.datname = current_database())
           then 'of this cluster with oid ' || f.database
         when coalesce($1, 'local') <> all (f.addresses) then 'at ' || array_to_string(f.addresses, ', ') end as copied,
       (select count(*) from ${schema}.machine_lives l where l.ended_at is null)::text as lives,
-      (select string_agg(format('%s: %s', p.name, p.trouble ->> 'message'), '; ' order by p.name)
-        from ${schema}.pools p where p.trouble is not null) as troubles
+      (select string_agg(format('%s: %s', p.name, p.provider_error ->> 'message'), '; ' order by p.name)
+        from ${schema}.pools p where p.provider_error is not null) as "providerErrors"
     from (select 1) one left join ${schema}.fleet f on true`,
     [address],
   );
@@ -351,11 +351,11 @@ async function checkFleet(queryRow: QueryRow, schema: string, address: string | 
       remedy:
         "Run `stillwake fleet adopt`; or, if it is the same database at a new address, `stillwake fleet adopt --same`.",
     };
-  if (troubles)
+  if (providerErrors)
     return {
       check,
       level: "warning",
-      found: troubles,
+      found: providerErrors,
       remedy: "Fix the cause named above; starts are retried after a pause.",
     };
   return { check, level: "ok", found: `${id}, ${lives === "1" ? "1 machine is" : `${lives} machines are`} up` };
@@ -367,7 +367,7 @@ async function checkUnclaimedWork(queryRow: QueryRow, schema: string): Promise<F
     `select json_agg(w order by w.pool)::text as waiting from (
       select d.pool, p.machines is not null as machines, p.paused_at is not null as paused,
         p.resume_at is not null as "budgetPause",
-        p.pause_reason as reason, p.trouble ->> 'message' as trouble, p.trouble ->> 'remedy' as remedy,
+        p.pause_reason as reason, p.provider_error ->> 'message' as "providerError", p.provider_error ->> 'remedy' as remedy,
         p.wasted_starts as "wastedStarts", d.oldest < ${schema}.now() - interval '1 minute' as overdue
       from ${schema}.demand() d join ${schema}.pools p on p.name = d.pool
       where d.claimable > 0 and not exists (select from ${schema}.machines() m where m.pool = d.pool)) w`,

@@ -30,10 +30,10 @@ const CONCURRENT_REMOVALS = 8;
 export async function erase(database: Database, tenant: string, options: EraseOptions = {}): Promise<Erased> {
   const name = checkLabel(tenant, "tenant");
   const { store, signal, onProgress, timeout = "5m" } = options;
-  const patienceMs = durationMs(timeout, "timeout");
+  const timeoutMs = durationMs(timeout, "timeout");
   const sum: Erased = { jobs: 0, objects: 0 };
   let removed: string[] = [];
-  let deadline = performance.now() + patienceMs;
+  let deadline = performance.now() + timeoutMs;
   for (let pauseMs = 50; ; ) {
     signal?.throwIfAborted();
     const { live, erased, objects, artifacts, over } = await eraseBatch(database, name, removed);
@@ -47,7 +47,7 @@ export async function erase(database: Database, tenant: string, options: EraseOp
     }
     onProgress?.({ ...sum, live: Number(live) });
     if (live === "0") {
-      deadline = performance.now() + patienceMs;
+      deadline = performance.now() + timeoutMs;
       continue;
     }
     if (performance.now() + pauseMs > deadline) throw stillRunning(name, live, timeout);

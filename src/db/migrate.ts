@@ -17,7 +17,7 @@ export interface MigrateOptions {
   /** The schema of this Stillwake; a database may hold several. Default "stillwake". */
   schema?: string;
   /** How long to wait for concurrent migrations and for locks before giving up. Default 60 s. */
-  patienceMs?: number;
+  retryTimeoutMs?: number;
   /** Also publishes the feed to tenants through Supabase Realtime. */
   realtime?: RealtimeOptions;
 }
@@ -55,8 +55,8 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   const schema = schemaName(options.schema);
   const url = checkUrl(options.url);
   const source = readSource(schema, options.realtime);
-  const patienceMs = options.patienceMs ?? 60_000;
-  const deadline = performance.now() + patienceMs;
+  const retryTimeoutMs = options.retryTimeoutMs ?? 60_000;
+  const deadline = performance.now() + retryTimeoutMs;
   for (let attempt = 0; ; attempt++) {
     try {
       return await migrateOnce(url, schema, source);
@@ -64,7 +64,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
       const lost = isConnectionLoss(error);
       const locked = (error as { code?: string }).code === "55P03";
       if (!lost && !locked && !isConflict(error)) throw error;
-      if (performance.now() > deadline) throw lost ? unavailableError(error, patienceMs) : error;
+      if (performance.now() > deadline) throw lost ? unavailableError(error, retryTimeoutMs) : error;
       await delay(backoffMs(attempt, 100, 2000));
     }
   }

@@ -14,11 +14,11 @@ export function tenantDatabase(database: Database, tenant: string): Queries {
   const execute = executeAsTenant(schema, checkLabel(tenant, "tenant"));
   return {
     schema,
-    query: <Row extends pg.QueryResultRow>(text: string, values: unknown[] = [], patienceMs?: number) =>
+    query: <Row extends pg.QueryResultRow>(text: string, values: unknown[] = [], retryTimeoutMs?: number) =>
       database.repeat<Row>(text, {
         values: () => values,
         execute,
-        ...(patienceMs !== undefined && { patienceMs }),
+        ...(retryTimeoutMs !== undefined && { retryTimeoutMs }),
       }),
   };
 }
@@ -64,7 +64,7 @@ async function setTenantRole(client: pg.PoolClient, schema: string, tenant: stri
     const { code } = error as { code?: string };
     // Not a member of the role, or there is no such role.
     if (code !== "42501" && code !== "22023") throw error;
-    throw new StillwakeError("TENANT_WALL_MISSING", `This user cannot read as ${schema}_tenant`, {
+    throw new StillwakeError("TENANT_ROLE_MISSING", `This user cannot read as ${schema}_tenant`, {
       cause: error,
       remedy: `Run \`stillwake migrate\` as a user that may create roles, and connect as the owner or a member of ${schema}_app; \`stillwake doctor\` reports which one is missing`,
     });

@@ -1,4 +1,4 @@
-// Runs statements in the caller's transaction. Each library is recognised by its shape, so none is a dependency.
+// Runs statements in the caller's transaction. Each library is recognized by its shape, so none is a dependency.
 import { InvalidInput } from "../errors.ts";
 
 /** Sends one statement with text parameters and returns its rows. */

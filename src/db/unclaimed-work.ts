@@ -8,7 +8,7 @@ export interface UnclaimedPool {
   /** Paused because its budget is used up, until the next period. */
   budgetPause: boolean;
   reason: string | null;
-  trouble: string | null;
+  providerError: string | null;
   remedy: string | null;
   wastedStarts: number;
   /** Its oldest job has been waiting for more than a minute. */
@@ -17,16 +17,16 @@ export interface UnclaimedPool {
 
 /** Undefined when an operator paused the pool, or its jobs have not been waiting for long. */
 export function explainUnclaimed(state: UnclaimedPool): { found: string; remedy: string } | undefined {
-  const { pool, machines, paused, budgetPause, reason, trouble, remedy, wastedStarts, overdue } = state;
+  const { pool, machines, paused, budgetPause, reason, providerError, remedy, wastedStarts, overdue } = state;
   if (paused && !budgetPause) return undefined;
   if (paused)
     return {
       found: `${pool} (${reason ?? "its budget is used up"})`,
       remedy: "Raise it with `stillwake budget`, or wait for the next day or month.",
     };
-  if (trouble !== null)
+  if (providerError !== null)
     return {
-      found: `${pool} (no machine can be started: ${trouble})`,
+      found: `${pool} (no machine can be started: ${providerError})`,
       remedy: remedy ? `${remedy.replace(/\.$/, "")}.` : "Fix the cause named above; starts are retried after a pause.",
     };
   // From the third on the orchestrator pauses between starts.

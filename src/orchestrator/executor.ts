@@ -1,14 +1,14 @@
-// Executes the planned actions of one pool, one at a time per slot. An error is stored in the database as the pool's
-// trouble, so that every orchestrator waits and operators see the cause. Nothing here throws.
+// Executes the planned actions of one pool, one at a time per ordinal. An error is stored in the database as the pool's
+// provider error, so that every orchestrator waits and operators see the cause. Nothing here throws.
 import {
   type MachineLife,
   machineEnded,
   machineStarted,
   type PoolSnapshot,
-  reportTrouble,
+  type ReportedProviderError,
+  reportProviderError,
   reserveMachine,
   retireMachine,
-  type Trouble,
 } from "../db/calls/machines.ts";
 import type { Database } from "../db/database.ts";
 import { type Action, describeAction } from "./plan.ts";
@@ -17,13 +17,13 @@ import {
   type MachineRequest,
   type Provider,
   ProviderError,
-  type ProviderTrouble,
+  type ProviderErrorKind,
 } from "./provider.ts";
 import type { PoolSettings } from "./settings.ts";
 
 /** An event for logs and alerts. `level` "error" needs an operator. */
 export interface OrchestratorEvent {
-  kind: "decision" | "machine" | "trouble" | "provider" | "database";
+  kind: "decision" | "machine" | "error" | "provider" | "database";
   level: "info" | "warn" | "error";
   pool?: string;
   message: string;
@@ -40,7 +40,7 @@ export interface ExecutorOptions {
   prices: string | undefined;
   leastSeconds: number;
   by: string;
-  nameOf(slot: number): string;
+  nameOf(ordinal: number): string;
   report(event: OrchestratorEvent): void;
   /** Something has changed: poll again. */
   onDone(): void;
@@ -48,7 +48,7 @@ export interface ExecutorOptions {
 }
 
 /** Pause of starts after an error. A rejected token or invalid settings need an operator: no retry storm. */
-const PAUSES_MS: Record<ProviderTrouble, number> = {
+const PAUSES_MS: Record<ProviderErrorKind, number> = {
   auth: 5 * 60_000,
   refused: 5 * 60_000,
   rate: 5000,
@@ -56,7 +56,7 @@ const PAUSES_MS: Record<ProviderTrouble, number> = {
   unreachable: 15_000,
   unstartable: 0,
 };
-/** After another orchestrator took the slot, which the next snapshot shows. */
+/** After another orchestrator took the ordinal, which the next snapshot shows. */
 const TAKEN_MS = 5000;
 /** Delay before the provider is queried again after a failed action. */
 const UNFINISHED_MS = 15_000;
@@ -64,19 +64,19 @@ const UNFINISHED_MS = 15_000;
 const UNCERTAIN_MS = 5 * 60_000;
 /** Delay before a start without a response is repeated. */
 const REPEAT_MS = 10_000;
-/** How long a slot is skipped after its machine could not be started. */
+/** How long an ordinal is skipped after its machine could not be started. */
 const UNAVAILABLE_MS = 60_000;
 
 export class Executor {
   readonly #options: ExecutorOptions;
   readonly #busy = new Map<string, Promise<void>>();
-  /** Slots, and until when they are skipped. */
+  /** Ordinals, and until when they are skipped. */
   readonly #unavailable = new Map<number, number>();
   /** Exits reported by the provider whose life has not been in a snapshot yet. */
   readonly #ended = new Map<string, ListedMachine>();
   /** Lives whose start got no response, and when it may be repeated. The machine may or may not exist. */
   readonly #unanswered = new Map<string, number>();
-  #hasTrouble = false;
+  #hasReportedError = false;
   #unfinishedAt = Number.NEGATIVE_INFINITY;
   #uncertainAt = Number.NEGATIVE_INFINITY;
   #preparedAt = Number.NEGATIVE_INFINITY;
@@ -114,8 +114,8 @@ export class Executor {
     await Promise.all(this.#busy.values());
   }
 
-  unavailableSlots(now: number): ReadonlySet<number> {
-    for (const [slot, until] of this.#unavailable) if (until <= now) this.#unavailable.delete(slot);
+  unavailableOrdinals(now: number): ReadonlySet<number> {
+    for (const [ordinal, until] of this.#unavailable) if (until <= now) this.#unavailable.delete(ordinal);
     return new Set(this.#unavailable.keys());
   }
 
@@ -136,13 +136,13 @@ export class Executor {
   endActions(snapshot: PoolSnapshot): Extract<Action, { do: "end" }>[] {
     return snapshot.lives.flatMap((life) => {
       const machine = this.#ended.get(life.machine);
-      if (!machine || (machine.endedAt && machine.endedAt < life.askedAt)) return [];
+      if (!machine || (machine.endedAt && machine.endedAt < life.requestedAt)) return [];
       return [{ do: "end" as const, life, machine, exit: machine.exit ?? {} }];
     });
   }
 
   execute(action: Action, snapshot: PoolSnapshot): void {
-    const key = slotKey(action);
+    const key = ordinalKey(action);
     if (this.#busy.has(key)) return;
     const done = this.#do(action, snapshot)
       .catch((error: Error) => {
@@ -152,18 +152,18 @@ export class Executor {
       })
       .then((isDone) => {
         this.#busy.delete(key);
-        // A failed action is not retried at once; but after a failed start another slot may be tried.
+        // A failed action is not retried at once; but after a failed start another machine may be tried.
         if (isDone || action.do === "start") this.#options.onDone();
         else this.#unfinishedAt = this.#options.now();
       });
     this.#busy.set(key, done);
   }
 
-  toTrouble(error: unknown, at: Date = new Date()): Trouble {
+  describeError(error: unknown, at: Date = new Date()): ReportedProviderError {
     const { message } = error as Error;
     if (!(error instanceof ProviderError))
       return { code: "PROVIDER_FAILED", message, until: after(at, PAUSES_MS.unreachable) };
-    const pauseMs = Math.max(PAUSES_MS[error.trouble], error.retryAfterMs ?? 0);
+    const pauseMs = Math.max(PAUSES_MS[error.kind], error.retryAfterMs ?? 0);
     return { code: error.code, message, ...(pauseMs > 0 && { until: after(at, pauseMs) }) };
   }
 
@@ -179,7 +179,7 @@ export class Executor {
         await machineStarted(database, action.life.id, action.machine.id, action.machine.startedAt);
         return true;
       case "prepare":
-        return this.#prepare(action.slot, snapshot);
+        return this.#prepare(action.ordinal, snapshot);
       case "end":
         await this.#end(action.life, action.machine, action.exit);
         return true;
@@ -192,12 +192,12 @@ export class Executor {
     }
   }
 
-  async #start({ slot, burst, why }: Extract<Action, { do: "start" }>, snapshot: PoolSnapshot): Promise<boolean> {
+  async #start({ ordinal, burst, why }: Extract<Action, { do: "start" }>, snapshot: PoolSnapshot): Promise<boolean> {
     const { database, provider, settings, pool, price, prices, leastSeconds, by, nameOf } = this.#options;
     const { region, size } = provider.facts;
     const reserved = await reserveMachine(database, pool, settings.max, {
-      slot,
-      machine: nameOf(slot),
+      ordinal,
+      machine: nameOf(ordinal),
       burst,
       provider: provider.kind,
       ...(region !== undefined && { region }),
@@ -209,21 +209,21 @@ export class Executor {
       by,
       why,
     });
-    if (reserved) return this.#requestStart(reserved.life, this.#request(reserved.machine, burst), slot, snapshot);
-    // Another orchestrator took the slot.
-    this.#unavailable.set(slot, this.#options.now() + TAKEN_MS);
+    if (reserved) return this.#requestStart(reserved.life, this.#request(reserved.machine, burst), ordinal, snapshot);
+    // Another orchestrator took the ordinal.
+    this.#unavailable.set(ordinal, this.#options.now() + TAKEN_MS);
     return true;
   }
 
-  #repeat({ id, machine, burst, slot }: MachineLife, snapshot: PoolSnapshot): Promise<boolean> {
-    return this.#requestStart(id, this.#request(machine, burst), slot, snapshot, true);
+  #repeat({ id, machine, burst, ordinal }: MachineLife, snapshot: PoolSnapshot): Promise<boolean> {
+    return this.#requestStart(id, this.#request(machine, burst), ordinal, snapshot, true);
   }
 
   /** Requests the start of a reserved machine. */
   async #requestStart(
     life: string,
     request: MachineRequest,
-    slot: number,
+    ordinal: number,
     snapshot: PoolSnapshot,
     again = false,
   ): Promise<boolean> {
@@ -236,15 +236,15 @@ export class Executor {
       await machineStarted(database, life, id, startedAt);
       const seconds = ((performance.now() - began) / 1000).toFixed(1);
       this.#report("info", `${request.name} started (${seconds} s)`, request.name, { id });
-      if (snapshot.trouble || this.#hasTrouble) await reportTrouble(database, pool, null);
-      this.#hasTrouble = false;
+      if (snapshot.providerError || this.#hasReportedError) await reportProviderError(database, pool, null);
+      this.#hasReportedError = false;
       return true;
     } catch (error) {
       // For a repeated call only the second one is certain: the first may have started the machine.
       const isCertain = !again && error instanceof ProviderError && error.certain;
-      this.#unavailable.set(slot, this.#options.now() + UNAVAILABLE_MS);
-      // Report first: an orchestrator that finds the slot free again must see the trouble.
-      await this.#reportTrouble(
+      this.#unavailable.set(ordinal, this.#options.now() + UNAVAILABLE_MS);
+      // Report first: an orchestrator that finds the ordinal free again must see the error.
+      await this.#reportError(
         error,
         snapshot,
         `${request.name} ${isCertain ? "could not be started" : "may not have been started"}`,
@@ -256,16 +256,16 @@ export class Executor {
     }
   }
 
-  async #prepare(slot: number, snapshot: PoolSnapshot): Promise<boolean> {
+  async #prepare(ordinal: number, snapshot: PoolSnapshot): Promise<boolean> {
     const { provider, nameOf } = this.#options;
-    const request = this.#request(nameOf(slot), false);
+    const request = this.#request(nameOf(ordinal), false);
     try {
       await provider.prepare!(request);
       this.#preparedAt = this.#options.now();
       this.#report("info", `${request.name} created; it starts when there is work`, request.name);
       return true;
     } catch (error) {
-      await this.#reportTrouble(error, snapshot, `${request.name} could not be created`);
+      await this.#reportError(error, snapshot, `${request.name} could not be created`);
       return false;
     }
   }
@@ -332,19 +332,19 @@ export class Executor {
     };
   }
 
-  async #reportTrouble(error: unknown, snapshot: PoolSnapshot, what: string): Promise<void> {
+  async #reportError(error: unknown, snapshot: PoolSnapshot, what: string): Promise<void> {
     const { database, pool } = this.#options;
-    const trouble = this.toTrouble(error, snapshot.at);
-    const isSevere = !(error instanceof ProviderError) || error.trouble === "auth" || error.trouble === "refused";
+    const described = this.describeError(error, snapshot.at);
+    const isSevere = !(error instanceof ProviderError) || error.kind === "auth" || error.kind === "refused";
     this.#options.report({
-      kind: "trouble",
+      kind: "error",
       level: isSevere ? "error" : "warn",
-      message: `${what}: ${trouble.message}`,
-      facts: { code: trouble.code },
+      message: `${what}: ${described.message}`,
+      facts: { code: described.code },
     });
-    if (trouble.until === undefined) return;
-    this.#hasTrouble = true;
-    await reportTrouble(database, pool, trouble);
+    if (described.until === undefined) return;
+    this.#hasReportedError = true;
+    await reportProviderError(database, pool, described);
   }
 
   #report(level: OrchestratorEvent["level"], message: string, machine?: string, facts?: Record<string, unknown>): void {
@@ -356,7 +356,7 @@ function after(at: Date, ms: number): string {
   return new Date(at.getTime() + ms).toISOString();
 }
 
-/** Actions on one slot run one after another. */
-function slotKey(action: Action): string {
-  return `slot ${"life" in action ? action.life.slot : action.slot}`;
+/** Actions on one ordinal run one after another. */
+function ordinalKey(action: Action): string {
+  return `ordinal ${"life" in action ? action.life.ordinal : action.ordinal}`;
 }

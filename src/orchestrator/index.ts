@@ -17,9 +17,9 @@ export type {
   MachineRequest,
   Provider,
   ProviderContext,
+  ProviderErrorKind,
   ProviderFactory,
   ProviderFacts,
-  ProviderTrouble,
   StartedMachine,
 } from "./provider.ts";
 export { ProviderError } from "./provider.ts";

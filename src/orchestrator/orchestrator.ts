@@ -2,7 +2,7 @@
 // the provider's machines if needed, plan, execute. Between rounds it sleeps until a poke or until something is due;
 // with no work and no machine there is no timer, no query and no call.
 //
-// Several orchestrators may run at once: each start is first reserved in the database, where a slot can be taken once.
+// Several orchestrators may run at once: each start is first reserved in the database, where an ordinal can be taken once.
 import { randomBytes } from "node:crypto";
 import os from "node:os";
 import {
@@ -10,10 +10,10 @@ import {
   type Fleet,
   type PoolSnapshot,
   pollPools,
+  type ReportedProviderError,
   readFleet,
-  reportTrouble,
+  reportProviderError,
   setMachines,
-  type Trouble,
 } from "../db/calls/machines.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
 import { StillwakeError } from "../errors.ts";
@@ -24,10 +24,10 @@ import {
   type Clock,
   type ListedMachine,
   machineName,
+  ordinalOf,
   type Provider,
   ProviderError,
   realClock,
-  slotOf,
 } from "./provider.ts";
 import { ProviderListing } from "./provider-listing.ts";
 import { checkPools, type PoolOptions, type PoolSettings, readPoolOptions } from "./settings.ts";
@@ -124,7 +124,7 @@ export class Orchestrator {
   }
 
   /**
-   * Waits for calls in progress. Remote machines keep running; child processes hand back their jobs and are waited for,
+   * Waits for calls in progress. Remote machines keep running; child processes release their jobs and are waited for,
    * unless `leave` is set.
    */
   async stop(options: { leave?: boolean } = {}): Promise<void> {
@@ -202,7 +202,7 @@ export class Orchestrator {
       prices: settings.price === undefined ? price?.table : "own",
       leastSeconds: price?.leastSeconds ?? provider.facts.leastSeconds ?? 0,
       by: this.name,
-      nameOf: (slot) => machineName(this.fleet, name, slot),
+      nameOf: (ordinal) => machineName(this.fleet, name, ordinal),
       report: (event) => this.#emit({ ...event, pool: name }),
       onDone: () => this.#kick(),
       now: () => this.#clock.now(),
@@ -248,10 +248,10 @@ export class Orchestrator {
       }),
       ...(price && { least_seconds: price.leastSeconds, idle_price: price.idlePerSecond(settings.disk) }),
       disk: settings.disk,
-      ...(settings.larger !== undefined && { larger: settings.larger }),
+      ...(settings.largerPool !== undefined && { larger_pool: settings.largerPool }),
     });
     // The token may have been replaced since the last start.
-    await reportTrouble(this.#database, name, null);
+    await reportProviderError(this.#database, name, null);
     const warnings = await provider.check?.().catch((error: Error) => [error.message]);
     for (const message of warnings ?? []) this.#emit({ kind: "provider", level: "warn", pool: name, message });
   }
@@ -305,11 +305,11 @@ export class Orchestrator {
         listed.machines,
         new Set([...snapshot.lives.map(({ machine }) => machine), ...snapshot.working]),
       );
-      if (isTokenRejected(snapshot)) void reportTrouble(this.#database, pool.name, null).catch(() => {});
+      if (isTokenRejected(snapshot)) void reportProviderError(this.#database, pool.name, null).catch(() => {});
     }
     const decided = this.#plan(pool, snapshot, listed);
     const isWatched = (snapshot.lives.length > 0 && !provider.onEnded) || executor.hasUncertainStart;
-    const isDue = isWatched && this.#clock.now() - listing.askedAt >= LIST_EVERY_MS;
+    const isDue = isWatched && this.#clock.now() - listing.requestedAt >= LIST_EVERY_MS;
     const isNeeded = listing.wanted || isDue || listing.isDue || decided.needsListing || executor.unfinishedMs === 0;
     if (!listed && isNeeded && !isTokenRejected(snapshot)) {
       listing.request();
@@ -329,8 +329,8 @@ export class Orchestrator {
       settings: pool.settings,
       snapshot,
       ...(listing && { listing }),
-      slotOf: (name) => slotOf(this.fleet, pool.name, name),
-      unavailableSlots: pool.executor.unavailableSlots(this.#clock.now()),
+      ordinalOf: (name) => ordinalOf(this.fleet, pool.name, name),
+      unavailableOrdinals: pool.executor.unavailableOrdinals(this.#clock.now()),
       unanswered: pool.executor.unansweredStarts(this.#clock.now()),
       strayMs: (name) => pool.listing.strayMs(name),
       canPrepare: pool.provider.prepare !== undefined,
@@ -339,16 +339,16 @@ export class Orchestrator {
 
   /** The provider's list failed: the state of its machines is unknown. */
   async #listingFailed(pool: Pool, error: unknown): Promise<void> {
-    const isRejected = error instanceof ProviderError && error.trouble === "auth";
-    const trouble: Trouble = pool.executor.toTrouble(error);
+    const isRejected = error instanceof ProviderError && error.kind === "auth";
+    const providerError: ReportedProviderError = pool.executor.describeError(error);
     this.#emit({
-      kind: "trouble",
-      level: isRejected || (error instanceof ProviderError && error.trouble === "refused") ? "error" : "warn",
+      kind: "error",
+      level: isRejected || (error instanceof ProviderError && error.kind === "refused") ? "error" : "warn",
       pool: pool.name,
-      message: `Cannot list machines: ${trouble.message}`,
+      message: `Cannot list machines: ${providerError.message}`,
     });
     // A failed list does not block starts, except for a rejected token.
-    if (isRejected) await reportTrouble(this.#database, pool.name, trouble).catch(() => {});
+    if (isRejected) await reportProviderError(this.#database, pool.name, providerError).catch(() => {});
     this.#kick();
   }
 
@@ -376,12 +376,12 @@ export class Orchestrator {
       againMs === undefined ? [] : [againMs],
     );
     for (const snapshot of snapshots) {
-      const { nextDue, at, trouble } = snapshot;
+      const { nextDue, at, providerError } = snapshot;
       const { executor, listing } = this.#pools.find(({ name }) => name === snapshot.pool)!;
       if (executor.hasPrepared) times.push(5000);
       if (executor.hasUncertainStart) times.push(LIST_EVERY_MS);
       const queries = isTokenRejected(snapshot)
-        ? [Date.parse(trouble!.until!) - at.getTime()]
+        ? [Date.parse(providerError!.until!) - at.getTime()]
         : [listing.checkAgainMs(), executor.unfinishedMs];
       times.push(...queries.filter((ms) => ms !== undefined));
       // A pool paused by its budget is due when the next period begins; any other paused pool is never due.
@@ -410,6 +410,10 @@ export class Orchestrator {
 }
 
 /** The provider rejected the token, and the pause after that has not passed. */
-function isTokenRejected({ trouble, at }: PoolSnapshot): boolean {
-  return trouble?.code === "PROVIDER_AUTH" && trouble.until !== undefined && Date.parse(trouble.until) > at.getTime();
+function isTokenRejected({ providerError, at }: PoolSnapshot): boolean {
+  return (
+    providerError?.code === "PROVIDER_AUTH" &&
+    providerError.until !== undefined &&
+    Date.parse(providerError.until) > at.getTime()
+  );
 }

@@ -3,40 +3,40 @@
 //
 // A life is one start-to-end period of a machine, a row of machine_lives:
 //
-//   asked --confirmed--> starting --worker registers--> up --idle--> left --provider confirms--> ended
+//   requested --confirmed--> starting --worker registers--> up --idle--> left --provider confirms--> ended
 //     |                     |                            |
 //     | not confirmed:      | not registered in time:    | idle for far too long:
 //     v requested again     v retired, removed           v retired, removed
 //
 // Machines exit by themselves. The orchestrator stops only those that never registered, are stuck, or are still running
-// after their worker left; never one that has a job, which the database checks (retire_machine). Each life takes a slot
-// of its pool, so that there are never more machines than slots.
+// after their worker left; never one that has a job, which the database checks (retire_machine). Each life has an
+// ordinal in its pool, from 1 to max, so that there are never more than max machines.
 import type { MachineLife, PoolSnapshot } from "../db/calls/machines.ts";
 import type { Exit, ListedMachine } from "./provider.ts";
 import type { PoolSettings } from "./settings.ts";
 
 export type Action =
-  | { do: "start"; slot: number; burst: boolean; why: string }
+  | { do: "start"; ordinal: number; burst: boolean; why: string }
   /** Request it again: the first call got no response. */
   | { do: "repeat"; life: MachineLife }
   | { do: "confirm"; life: MachineLife; machine: ListedMachine }
-  | { do: "prepare"; slot: number }
+  | { do: "prepare"; ordinal: number }
   /** It has ended: close its life. */
   | { do: "end"; life: MachineLife; machine?: ListedMachine; exit: Exit }
   /** Stop it, if it has no job. */
   | { do: "retire"; life: MachineLife; machine?: ListedMachine; why: string }
   /** Remove it at the provider; the database has no life of it. */
-  | { do: "remove"; machine: ListedMachine; slot: number; why: string };
+  | { do: "remove"; machine: ListedMachine; ordinal: number; why: string };
 
 export interface PlanInput {
   settings: PoolSettings;
   snapshot: PoolSnapshot;
   /** The provider's list, and how long before the snapshot it was requested; undefined when it was not requested. */
   listing?: { machines: readonly ListedMachine[]; agoMs: number };
-  /** The slot of a machine by its name; undefined for a name of another pool. */
-  slotOf(name: string): number | undefined;
-  /** Slots whose machine could not be started recently. */
-  unavailableSlots: ReadonlySet<number>;
+  /** The ordinal of a machine by its name; undefined for a name of another pool. */
+  ordinalOf(name: string): number | undefined;
+  /** Ordinals whose machine could not be started recently. */
+  unavailableOrdinals: ReadonlySet<number>;
   /** For how long this process has listed a machine without a life, by its name. */
   strayMs(name: string): number;
   /** Lives whose start this process requested without a response, after every retry. */
@@ -62,7 +62,7 @@ export const SKEW_MS = 10_000;
 /** Longest time in a temporary state, such as "starting". */
 export const STUCK_MS = 5 * 60_000;
 /** Extra time for a machine that has left, or should have. */
-const PATIENCE_MS = 60_000;
+const EXIT_MARGIN_MS = 60_000;
 /** After this time, longer than a call with all retries, an unconfirmed start is requested again. */
 export const UNCONFIRMED_MS = 120_000;
 /** After this many wasted starts in a row, starts pause; the pause doubles. */
@@ -86,7 +86,7 @@ export function plan(input: PlanInput): Plan {
   const needed = Math.ceil(missing / settings.slots);
   const wanted = Math.min(settings.max, present.length + needed);
   const { max, reason } = startLimit(input, present, ending.size > 0);
-  const free = freeSlots(input, open);
+  const free = freeOrdinals(input, open);
   const starting = Math.min(needed, max, free.length, Math.max(0, settings.max - open.length));
   const isFull = open.length + starting >= settings.max;
   const shortage =
@@ -95,7 +95,7 @@ export function plan(input: PlanInput): Plan {
       ? `the pool is at its maximum of ${settings.max} machines`
       : "the remaining machines failed to start recently");
   const why = explain(snapshot.claimable, room, starting < needed ? shortage : undefined);
-  for (const { slot, burst } of free.slice(0, starting)) actions.push({ do: "start", slot, burst, why });
+  for (const { ordinal, burst } of free.slice(0, starting)) actions.push({ do: "start", ordinal, burst, why });
   return {
     current: present.length,
     wanted: snapshot.paused ? present.length : wanted,
@@ -119,11 +119,12 @@ function startLimit(
   isEnding: boolean,
 ): { max: number; reason?: string } {
   if (snapshot.paused !== null) return { max: 0, reason: `the pool is paused: ${snapshot.paused}` };
-  const { trouble, wastedStarts, at } = snapshot;
+  const { providerError, wastedStarts, at } = snapshot;
   const wasted = `the last ${wastedStarts === 1 ? "machine" : `${wastedStarts} machines`} ended without running a job`;
   const waitMs = blockedMs(snapshot);
   if (waitMs > 0) {
-    const cause = trouble?.until && Date.parse(trouble.until) > at.getTime() ? trouble.message : wasted;
+    const cause =
+      providerError?.until && Date.parse(providerError.until) > at.getTime() ? providerError.message : wasted;
     return { max: 0, reason: `starts are paused for ${Math.ceil(waitMs / 1000)} s: ${cause}` };
   }
   // After a wasted start, the next machine has to run a job before another one is started.
@@ -136,24 +137,27 @@ function startLimit(
 }
 
 /** For how long no machine may be started: because of a provider error, or of wasted starts. */
-export function blockedMs({ at, trouble, wastedStarts, wastedStartsAt }: PoolSnapshot): number {
-  const troubleMs = trouble?.until ? Date.parse(trouble.until) - at.getTime() : 0;
+export function blockedMs({ at, providerError, wastedStarts, wastedStartsAt }: PoolSnapshot): number {
+  const errorMs = providerError?.until ? Date.parse(providerError.until) - at.getTime() : 0;
   const pauseMs =
     wastedStarts < MAX_WASTED_STARTS
       ? 0
       : Math.min(INITIAL_PAUSE_MS * 2 ** Math.min(wastedStarts - MAX_WASTED_STARTS, 20), MAX_PAUSE_MS);
   const wastedMs = wastedStartsAt ? wastedStartsAt.getTime() + pauseMs - at.getTime() : 0;
-  return Math.max(0, troubleMs, pauseMs > 0 ? wastedMs : 0);
+  return Math.max(0, errorMs, pauseMs > 0 ? wastedMs : 0);
 }
 
-/** Warm slots first: starting a stopped machine is faster than creating one. */
-function freeSlots({ settings, unavailableSlots }: PlanInput, open: MachineLife[]): { slot: number; burst: boolean }[] {
-  const taken = new Set(open.map(({ slot }) => slot));
+/** Warm machines first: starting a stopped machine is faster than creating one. */
+function freeOrdinals(
+  { settings, unavailableOrdinals }: PlanInput,
+  open: MachineLife[],
+): { ordinal: number; burst: boolean }[] {
+  const taken = new Set(open.map(({ ordinal }) => ordinal));
   const all = Array.from({ length: Math.min(settings.max, settings.warm + settings.burst) }, (_, index) => ({
-    slot: index + 1,
+    ordinal: index + 1,
     burst: index >= settings.warm,
   }));
-  return all.filter(({ slot }) => !taken.has(slot) && !unavailableSlots.has(slot));
+  return all.filter(({ ordinal }) => !taken.has(ordinal) && !unavailableOrdinals.has(ordinal));
 }
 
 function msSince(snapshot: PoolSnapshot, date: Date | null): number {
@@ -172,7 +176,7 @@ function needsListing(input: PlanInput, life: MachineLife): boolean {
 
 function isUnconfirmed({ snapshot, unanswered }: PlanInput, life: MachineLife): boolean {
   if (life.startedAt !== null) return false;
-  return msSince(snapshot, life.askedAt) > UNCONFIRMED_MS || (unanswered.has(life.id) && blockedMs(snapshot) === 0);
+  return msSince(snapshot, life.requestedAt) > UNCONFIRMED_MS || (unanswered.has(life.id) && blockedMs(snapshot) === 0);
 }
 
 /** What the machine should have done by now; undefined when it is on time. */
@@ -180,17 +184,17 @@ function overdueReason({ snapshot, settings }: PlanInput, life: MachineLife): st
   const { idleExitMs, minUptimeMs, bootMs, graceMs } = settings;
   if (life.running > 0) return undefined;
   if (life.leftAt)
-    return msSince(snapshot, life.leftAt) > graceMs + PATIENCE_MS
+    return msSince(snapshot, life.leftAt) > graceMs + EXIT_MARGIN_MS
       ? "its worker has exited, but the machine still runs"
       : undefined;
-  if (!life.arrivedAt) {
+  if (!life.registeredAt) {
     const limitMs = life.startedAt ? bootMs : bootMs + UNCONFIRMED_MS;
-    return msSince(snapshot, life.startedAt ?? life.askedAt) > limitMs ? "its worker never registered" : undefined;
+    return msSince(snapshot, life.startedAt ?? life.requestedAt) > limitMs ? "its worker never registered" : undefined;
   }
-  if (life.silentSince && msSince(snapshot, life.silentSince) > graceMs + PATIENCE_MS)
+  if (life.silentSince && msSince(snapshot, life.silentSince) > graceMs + EXIT_MARGIN_MS)
     return "no heartbeat since its lease expired";
   const idleMs = life.idleSince ? msSince(snapshot, life.idleSince) : 0;
-  return idleMs > Math.max(idleExitMs, minUptimeMs) + graceMs + PATIENCE_MS
+  return idleMs > Math.max(idleExitMs, minUptimeMs) + graceMs + EXIT_MARGIN_MS
     ? "it is idle and does not exit"
     : undefined;
 }
@@ -208,7 +212,7 @@ function reconcileLives(input: PlanInput): Action[] {
     const isConclusive =
       listing !== undefined &&
       isSettled &&
-      msSince(snapshot, later(life.askedAt, life.startedAt)) > listing.agoMs + SKEW_MS;
+      msSince(snapshot, later(life.requestedAt, life.startedAt)) > listing.agoMs + SKEW_MS;
     if (listing && machine && isOver(machine) && (isConclusive || isEndOf(machine, life))) {
       actions.push({ do: "end", life, machine, exit: machine.exit ?? {} });
     } else if (listing && !machine && isConclusive && life.running === 0 && (life.startedAt !== null || overdue)) {
@@ -238,7 +242,7 @@ function isOver({ state }: ListedMachine): boolean {
 /** The listed exit belongs to this life and not to an earlier one. */
 function isEndOf({ state, startedAt, endedAt }: ListedMachine, life: MachineLife): boolean {
   if (life.burst && state === "gone") return true;
-  const since = life.askedAt.getTime();
+  const since = life.requestedAt.getTime();
   return startedAt !== undefined && endedAt !== undefined && startedAt.getTime() >= since && endedAt.getTime() > since;
 }
 
@@ -252,38 +256,43 @@ function isStuck({ snapshot }: PlanInput, { state, since }: ListedMachine): bool
 
 /** Machines without a life: from a lost response, from older settings, or started by hand. */
 function removeStrays(input: PlanInput): Action[] {
-  const { snapshot, listing, settings, slotOf, strayMs } = input;
+  const { snapshot, listing, settings, ordinalOf, strayMs } = input;
   // A worker with a job is alive, with or without a life.
   const known = new Set([...snapshot.lives.map(({ machine }) => machine), ...snapshot.working]);
   const actions: Action[] = [];
   for (const machine of listing?.machines ?? []) {
-    const slot = slotOf(machine.name);
-    if (known.has(machine.name) || machine.state === "gone" || slot === undefined) continue;
-    const isWarm = slot <= settings.warm && isWarmName(machine.name);
+    const ordinal = ordinalOf(machine.name);
+    if (known.has(machine.name) || machine.state === "gone" || ordinal === undefined) continue;
+    const isWarm = ordinal <= settings.warm && isWarmName(machine.name);
     if (machine.state === "stopped") {
-      if (!isWarm) actions.push({ do: "remove", machine, slot, why: "it is stopped and not a warm machine" });
-      else if (machine.stale) actions.push({ do: "remove", machine, slot, why: "it was created with other settings" });
-    } else if (strayMs(machine.name) > settings.bootMs + PATIENCE_MS) {
+      if (!isWarm) actions.push({ do: "remove", machine, ordinal, why: "it is stopped and not a warm machine" });
+      else if (machine.stale)
+        actions.push({ do: "remove", machine, ordinal, why: "it was created with other settings" });
+    } else if (strayMs(machine.name) > settings.bootMs + EXIT_MARGIN_MS) {
       // Its worker, if it has one, would have registered by now.
-      actions.push({ do: "remove", machine, slot, why: "it runs without a registered worker" });
+      actions.push({ do: "remove", machine, ordinal, why: "it runs without a registered worker" });
     }
   }
   return actions;
 }
 
-/** The name of a burst machine has a number after the slot. */
+/** The name of a burst machine has a number after the ordinal. */
 function isWarmName(name: string): boolean {
   return /-m\d+$/.test(name);
 }
 
-function prepareWarmMachines({ snapshot, listing, settings, slotOf, canPrepare }: PlanInput): Action[] {
+function prepareWarmMachines({ snapshot, listing, settings, ordinalOf, canPrepare }: PlanInput): Action[] {
   if (!listing || !canPrepare || snapshot.paused !== null || blockedMs(snapshot) > 0) return [];
   const listed = new Set(
-    listing.machines.filter(({ name, state }) => state !== "gone" && isWarmName(name)).map(({ name }) => slotOf(name)),
+    listing.machines
+      .filter(({ name, state }) => state !== "gone" && isWarmName(name))
+      .map(({ name }) => ordinalOf(name)),
   );
-  const used = new Set(snapshot.lives.map(({ slot }) => slot));
-  const slots = Array.from({ length: settings.warm }, (_, index) => index + 1);
-  return slots.filter((slot) => !listed.has(slot) && !used.has(slot)).map((slot) => ({ do: "prepare", slot }));
+  const used = new Set(snapshot.lives.map(({ ordinal }) => ordinal));
+  const ordinals = Array.from({ length: settings.warm }, (_, index) => index + 1);
+  return ordinals
+    .filter((ordinal) => !listed.has(ordinal) && !used.has(ordinal))
+    .map((ordinal) => ({ do: "prepare", ordinal }));
 }
 
 function nextCheckMs(input: PlanInput, open: MachineLife[], isShort: boolean): number | undefined {
@@ -291,7 +300,7 @@ function nextCheckMs(input: PlanInput, open: MachineLife[], isShort: boolean): n
   const blocked = blockedMs(snapshot);
   if (isShort && snapshot.paused === null && blocked > 0) return Math.min(blocked, 60_000);
   const isChanging = (life: MachineLife) =>
-    !life.retiredAt && (!life.arrivedAt || (life.leftAt && msSince(snapshot, life.leftAt) < 30_000));
+    !life.retiredAt && (!life.registeredAt || (life.leftAt && msSince(snapshot, life.leftAt) < 30_000));
   if (open.some(isChanging)) return 2000;
   if (open.some((life) => life.leftAt || life.retiredAt)) return 10_000;
   if (isShort && snapshot.paused === null) return 5000;
@@ -302,9 +311,9 @@ function nextCheckMs(input: PlanInput, open: MachineLife[], isShort: boolean): n
 export function describeAction(action: Action): string {
   switch (action.do) {
     case "start":
-      return `start ${action.burst ? "burst " : ""}machine ${action.slot}`;
+      return `start ${action.burst ? "burst " : ""}machine ${action.ordinal}`;
     case "prepare":
-      return `prepare machine ${action.slot}`;
+      return `prepare machine ${action.ordinal}`;
     case "remove":
       return `remove ${action.machine.name} (${action.why})`;
     case "retire":

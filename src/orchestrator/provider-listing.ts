@@ -17,14 +17,14 @@ const STRAY_MS = 30_000;
 export class ProviderListing {
   readonly #options: ProviderListingOptions;
   #pending: Promise<void> | undefined;
-  #listed: { machines: ListedMachine[]; askedAt: number; listedAt: number } | undefined;
+  #listed: { machines: ListedMachine[]; requestedAt: number; listedAt: number } | undefined;
   #retryAt = Number.NEGATIVE_INFINITY;
   /** Since when a machine is listed without a life, by its name. */
   readonly #strays = new Map<string, number>();
   /** A new list is needed in any case. */
   wanted = true;
   /** Time of the last request. */
-  askedAt = Number.NEGATIVE_INFINITY;
+  requestedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ProviderListingOptions) {
     this.#options = options;
@@ -42,7 +42,7 @@ export class ProviderListing {
   request(): void {
     const { clock } = this.#options;
     if (this.#pending || clock.now() < this.#retryAt) return;
-    this.askedAt = clock.now();
+    this.requestedAt = clock.now();
     this.#pending = this.#list().finally(() => {
       this.#pending = undefined;
       if (this.#listed) this.#options.onListed();
@@ -54,7 +54,7 @@ export class ProviderListing {
     const listed = this.#listed;
     if (!listed || listed.listedAt > before) return undefined;
     this.#listed = undefined;
-    return { machines: listed.machines, agoMs: this.#options.clock.now() - listed.askedAt };
+    return { machines: listed.machines, agoMs: this.#options.clock.now() - listed.requestedAt };
   }
 
   /** `known`: machines with a life or a job, from a snapshot taken after the list. */
@@ -72,7 +72,7 @@ export class ProviderListing {
 
   /** Machines without a life need a new list. */
   get isDue(): boolean {
-    return this.#strays.size > 0 && this.#options.clock.now() - this.askedAt >= STRAY_MS;
+    return this.#strays.size > 0 && this.#options.clock.now() - this.requestedAt >= STRAY_MS;
   }
 
   /** When the orchestrator has to run a round for the list. */
@@ -80,14 +80,14 @@ export class ProviderListing {
     const now = this.#options.clock.now();
     if (this.#pending) return undefined;
     if (this.wanted) return Math.max(this.#retryAt - now, 1000);
-    return this.#strays.size > 0 ? Math.max(this.askedAt + STRAY_MS - now, 1000) : undefined;
+    return this.#strays.size > 0 ? Math.max(this.requestedAt + STRAY_MS - now, 1000) : undefined;
   }
 
   async #list(): Promise<void> {
     const { provider, clock, onFailed } = this.#options;
     try {
       const machines = await provider.list();
-      this.#listed = { machines, askedAt: this.askedAt, listedAt: clock.now() };
+      this.#listed = { machines, requestedAt: this.requestedAt, listedAt: clock.now() };
       this.wanted = false;
     } catch (error) {
       this.#retryAt = clock.now() + PAUSE_MS;

@@ -83,7 +83,7 @@ export interface Provider {
   /** Checks before anything is started, such as the scope of a token. Returns warnings. */
   check?(): Promise<string[]>;
   /**
-   * Releases everything in this process. Remote machines keep running. Child processes hand back their jobs and are
+   * Releases everything in this process. Remote machines keep running. Child processes release their jobs and are
    * waited for; with `leave` they keep running too.
    */
   close?(options?: { leave?: boolean }): Promise<void>;
@@ -133,25 +133,25 @@ export type ProviderFactory = (context: ProviderContext) => Provider;
  *   refused      the request is invalid for the provider: a retry fails as well
  *   unstartable  this one machine cannot be started; another one may
  */
-export type ProviderTrouble = "auth" | "rate" | "capacity" | "unreachable" | "refused" | "unstartable";
+export type ProviderErrorKind = "auth" | "rate" | "capacity" | "unreachable" | "refused" | "unstartable";
 
 export class ProviderError extends StillwakeError {
-  readonly trouble: ProviderTrouble;
+  readonly kind: ProviderErrorKind;
   /** The call has started nothing, and will start nothing. */
   readonly certain: boolean;
   readonly retryAfterMs: number | undefined;
 
   constructor(
-    trouble: ProviderTrouble,
+    kind: ProviderErrorKind,
     message: string,
     options: { certain: boolean; remedy?: string; retryAfterMs?: number; cause?: unknown; status?: number },
   ) {
-    super(`PROVIDER_${trouble.toUpperCase()}`, message, {
+    super(`PROVIDER_${kind.toUpperCase()}`, message, {
       ...(options.remedy !== undefined && { remedy: options.remedy }),
       ...(options.cause !== undefined && { cause: options.cause }),
-      retryable: trouble !== "refused" && trouble !== "auth",
+      retryable: kind !== "refused" && kind !== "auth",
     });
-    this.trouble = trouble;
+    this.kind = kind;
     this.certain = options.certain;
     this.retryAfterMs = options.retryAfterMs;
   }
@@ -173,14 +173,14 @@ export const realClock: Clock = {
 };
 
 /**
- * A machine's name: fleet, pool and slot, such as "sw-1a2b3c4d-scan-m3". SQL appends a number for a burst machine. Providers allow
+ * A machine's name: fleet, pool and ordinal, such as "sw-1a2b3c4d-scan-m3". SQL appends a number for a burst machine. Providers allow
  * lower-case letters, digits and dashes, 63 at most: a pool name that does not fit is shortened and extended by part of its hash.
  */
-export function machineName(fleet: string, pool: string, slot: number): string {
-  return `${poolPrefix(fleet, pool)}m${slot}`;
+export function machineName(fleet: string, pool: string, ordinal: number): string {
+  return `${poolPrefix(fleet, pool)}m${ordinal}`;
 }
 
-/** The prefix of all machine names of a pool. It may also be a prefix of another pool's names: slotOf() is exact. */
+/** The prefix of all machine names of a pool. It may also be a prefix of another pool's names: ordinalOf() is exact. */
 export function poolPrefix(fleet: string, pool: string): string {
   const slug = pool.replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-+|-+$/g, "");
   const fits = slug === pool && pool.length <= 24;
@@ -188,8 +188,8 @@ export function poolPrefix(fleet: string, pool: string): string {
   return `sw-${fleet}-${label}-`;
 }
 
-/** The slot in the pool; undefined for a name that no machine of this pool can have. */
-export function slotOf(fleet: string, pool: string, name: string): number | undefined {
+/** The ordinal in the pool; undefined for a name that no machine of this pool can have. */
+export function ordinalOf(fleet: string, pool: string, name: string): number | undefined {
   const prefix = poolPrefix(fleet, pool);
   const rest = name.startsWith(prefix) ? /^m(\d{1,6})(-\d+)?$/.exec(name.slice(prefix.length)) : null;
   return rest ? Number(rest[1]) : undefined;

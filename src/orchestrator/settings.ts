@@ -18,10 +18,10 @@ export interface PoolSettings {
   bootMs: number;
   price: number | undefined;
   disk: number;
-  larger: string | undefined;
+  largerPool: string | undefined;
 }
 
-const known = "provider slots warm max burst idleExit grace boot price disk larger".split(" ");
+const known = "provider slots warm max burst idleExit grace boot price disk largerPool".split(" ");
 /** A machine exits this long before the end of the billed time. */
 const MARGIN_MS = 5000;
 
@@ -29,16 +29,16 @@ const MARGIN_MS = 5000;
 export function checkPools(pools: Readonly<Record<string, PoolOptions>>): void {
   const names = Object.keys(pools);
   for (const [pool, options] of Object.entries(pools)) {
-    const { larger } = options ?? {};
-    if (larger === undefined || (larger !== pool && names.includes(larger))) continue;
+    const { largerPool } = options ?? {};
+    if (largerPool === undefined || (largerPool !== pool && names.includes(largerPool))) continue;
     const others = names.filter((name) => name !== pool);
     rejectPool(
       pool,
-      "larger",
-      larger === pool
-        ? "names itself as larger"
-        : `names ${JSON.stringify(larger)} as larger, which is not a pool with machines`,
-      others.length > 0 ? `Use one of: ${others.join(", ")}` : "Add that pool, or remove larger",
+      "largerPool",
+      largerPool === pool
+        ? "names itself as largerPool"
+        : `names ${JSON.stringify(largerPool)} as largerPool, which is not a pool with machines`,
+      others.length > 0 ? `Use one of: ${others.join(", ")}` : "Add that pool, or remove largerPool",
     );
   }
 }
@@ -76,7 +76,7 @@ export function readPoolOptions(pool: string, options: PoolOptions, facts: Provi
     bootMs: options.boot === undefined ? (facts.bootMs ?? 120_000) : durationMs(options.boot, "boot"),
     price: options.price,
     disk: options.disk ?? 1,
-    larger: options.larger,
+    largerPool: options.largerPool,
   };
 }
 

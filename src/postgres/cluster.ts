@@ -52,7 +52,7 @@ export function locateCluster(directory: string): Cluster {
 export function prepareCluster(cluster: Cluster, binaries: Binaries): void {
   const version = readText(path.join(cluster.data, "PG_VERSION"))?.trim();
   if (version === undefined) {
-    initialise(cluster, binaries);
+    initialize(cluster, binaries);
   } else if (Number(version) !== binaries.major) {
     throw new StillwakeError(
       "POSTGRES_VERSION_MISMATCH",
@@ -98,7 +98,7 @@ export function removeStalePidFile(cluster: Cluster): void {
 }
 
 /** Creates the cluster in a temporary folder and renames it, so that a crash leaves no incomplete cluster. */
-function initialise(cluster: Cluster, binaries: Binaries): void {
+function initialize(cluster: Cluster, binaries: Binaries): void {
   const draft = makeDraft(cluster);
   const draftData = path.join(draft, "data");
   const password = path.join(draft, "password");
@@ -157,7 +157,7 @@ function runInitdb(cluster: Cluster, binaries: Binaries, draftData: string, pass
   fs.closeSync(descriptor);
   if (result.status === 0) return;
   const reason = result.error?.message ?? result.stderr.trim();
-  throw new StillwakeError("POSTGRES_INIT_FAILED", `Postgres could not initialise ${cluster.dir}: ${reason}`, {
+  throw new StillwakeError("POSTGRES_INIT_FAILED", `Postgres could not initialize ${cluster.dir}: ${reason}`, {
     cause: result.error,
     remedy: "Use another directory, or set DATABASE_URL to a Postgres that is already running.",
   });

@@ -23,7 +23,7 @@ export interface StillwakeServer extends AsyncDisposable {
 }
 
 const known =
-  "url pool schema connections patience statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins path rate streams poke onPoke onError".split(
+  "url pool schema connections retryTimeout statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins path rate streams poke onPoke onError".split(
     " ",
   );
 
@@ -31,7 +31,7 @@ export function createServer(options: ServerOptions): StillwakeServer {
   checkOptions(options);
   const { onPoke } = options;
   // Fail early during an outage: HTTP clients have their own timeouts.
-  const stillwake = createStillwake({ patience: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
+  const stillwake = createStillwake({ retryTimeout: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
   const context = new ServerContext(stillwake, options);
   const app = createApp(context, routes);
   const ports = new Set<Listening>();

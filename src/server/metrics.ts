@@ -68,10 +68,11 @@ function setMachineGauges(
 ): void {
   const alive = gauge("machines", "Machines that have not ended, by state.", ["pool", "state"]);
   const wanted = gauge("pool_wanted", "Machines that the work of a pool needs, at most its maximum.", ["pool"]);
-  const trouble = gauge("pool_trouble", "1 while machines cannot be started, with the code of the cause.", [
-    "pool",
-    "code",
-  ]);
+  const providerError = gauge(
+    "pool_provider_error",
+    "1 while machines cannot be started, with the code of the cause.",
+    ["pool", "code"],
+  );
   const wastedStarts = gauge(
     "pool_wasted_starts",
     "Consecutive machines that ended without a job although there was one.",
@@ -81,7 +82,7 @@ function setMachineGauges(
   const ended = gauge(
     "machines_ended_5m",
     "Machines that ended in the last five minutes, by whether they ended normally.",
-    ["pool", "well"],
+    ["pool", "normal"],
   );
   for (const info of pools) {
     const pool = info.name;
@@ -92,10 +93,10 @@ function setMachineGauges(
     }
     wanted.set({ pool }, info.wanted ?? 0);
     wastedStarts.set({ pool }, info.wastedStarts);
-    if (info.trouble) trouble.set({ pool, code: info.trouble.code }, 1);
-    const counts = lives.find((life) => life.pool === pool) ?? { started: 0, ended: 0, ill: 0 };
+    if (info.providerError) providerError.set({ pool, code: info.providerError.code }, 1);
+    const counts = lives.find((life) => life.pool === pool) ?? { started: 0, ended: 0, abnormal: 0 };
     started.set({ pool }, counts.started);
-    ended.set({ pool, well: "true" }, counts.ended - counts.ill);
-    ended.set({ pool, well: "false" }, counts.ill);
+    ended.set({ pool, normal: "true" }, counts.ended - counts.abnormal);
+    ended.set({ pool, normal: "false" }, counts.abnormal);
   }
 }

@@ -58,7 +58,7 @@ export const routes: readonly Route[] = [
   route("POST /v1/breakers/:name/close", "manage", "closeBreaker", flow.closeBreaker),
 
   route("GET /v1/schedules", "oversee", "listSchedules", schedules.list),
-  route("GET /v1/schedules/:name/upcoming", "oversee", "listSlots", schedules.upcoming),
+  route("GET /v1/schedules/:name/upcoming", "oversee", "listOccurrences", schedules.upcoming),
   route("PUT /v1/schedules/:name", "manage", "setSchedule", schedules.set),
   route("DELETE /v1/schedules/:name", "manage", "removeSchedule", schedules.remove),
   route("POST /v1/schedules/:name/pause", "manage", "pauseSchedule", schedules.pause),

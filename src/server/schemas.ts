@@ -66,7 +66,7 @@ export const Job = apiType("Job", {
   key: z.string().nullable(),
   tenant: z.string().nullable(),
   idempotencyKey: z.string().nullable(),
-  schedule: z.object({ name: z.string(), slot: z.string(), at: timestamp }).nullable(),
+  schedule: z.object({ name: z.string(), occurrence: z.string(), at: timestamp }).nullable(),
   input: json,
   output: json,
   failure: Failure.nullable(),
@@ -152,12 +152,12 @@ const PoolMachines = apiType("PoolMachines", {
   idlePrice: z.number().nullable(),
   prices: z.string().nullable(),
   currency: z.string().nullable(),
-  larger: z.string().nullable(),
+  largerPool: z.string().nullable(),
   now: count,
   starting: count,
 });
 
-const PoolTrouble = apiType("PoolTrouble", {
+const PoolProviderError = apiType("PoolProviderError", {
   code: z.string(),
   message: z.string(),
   remedy: z.string().nullable(),
@@ -175,13 +175,13 @@ export const Pool = apiType("Pool", {
   nextDue: nullableTimestamp,
   machines: PoolMachines.nullable(),
   wanted: count.nullable(),
-  trouble: PoolTrouble.nullable(),
+  providerError: PoolProviderError.nullable(),
   wastedStarts: count,
 });
 
 const MachineLife = apiType("MachineLife", {
   life: z.uuid(),
-  slot: count,
+  ordinal: count,
   burst: z.boolean(),
   provider: z.string(),
   providerId: z.string().nullable(),
@@ -190,10 +190,10 @@ const MachineLife = apiType("MachineLife", {
   slots: count,
   jobs: count,
   why: z.string().nullable(),
-  askedBy: z.string().nullable(),
-  askedAt: timestamp,
+  requestedBy: z.string().nullable(),
+  requestedAt: timestamp,
   startedAt: nullableTimestamp,
-  arrivedAt: nullableTimestamp,
+  registeredAt: nullableTimestamp,
   idleSince: nullableTimestamp,
   price: z.number(),
   prices: z.string().nullable(),
@@ -208,7 +208,7 @@ export const Machine = apiType("Machine", {
   listening: z.boolean(),
   state: z.enum(["starting", "up", "idle", "leaving", "retiring", "ended"]),
   machine: MachineLife.nullable(),
-  end: z.object({ at: timestamp, how: z.string(), well: z.boolean() }).nullable(),
+  end: z.object({ at: timestamp, how: z.string(), normal: z.boolean() }).nullable(),
 });
 
 export const Limit = apiType("Limit", {
@@ -235,7 +235,7 @@ export const Breaker = apiType("Breaker", {
   openedBy: z.string().nullable(),
 });
 
-export const Slot = apiType("Slot", { slot: z.string(), at: timestamp });
+export const Occurrence = apiType("Occurrence", { occurrence: z.string(), at: timestamp });
 
 export const Schedule = apiType("Schedule", {
   name: z.string(),
@@ -245,9 +245,9 @@ export const Schedule = apiType("Schedule", {
   input: json,
   overlap: z.string(),
   catchUp: z.string(),
-  next: Slot.nullable(),
+  next: Occurrence.nullable(),
   lateMs: z.number(),
-  last: z.object({ slot: z.string(), at: timestamp, job: z.uuid() }).nullable(),
+  last: z.object({ occurrence: z.string(), at: timestamp, job: z.uuid() }).nullable(),
   lastError: z.string().nullable(),
   fired: count,
   skipped: count,
@@ -419,7 +419,7 @@ export type Pipeline = z.infer<typeof Pipeline>;
 export type Pool = z.infer<typeof Pool>;
 export type Problem = z.infer<typeof Problem>;
 export type Schedule = z.infer<typeof Schedule>;
-export type Slot = z.infer<typeof Slot>;
+export type Occurrence = z.infer<typeof Occurrence>;
 export type Stats = z.infer<typeof Stats>;
 export type Step = z.infer<typeof Step>;
 export type Token = z.infer<typeof Token>;

@@ -111,7 +111,7 @@ export function formatEvent({ kind, data }: Pick<FeedEvent, "kind" | "data">): {
     case "released":
     case "aborted:shutdown":
       return { level: "info", message: "Released: its worker is shutting down. The job resumes on another worker." };
-    case "handed_on":
+    case "released:time":
       return {
         level: "info",
         message: "Released: the time limit of its worker is reached. The job resumes from its last checkpoint.",
@@ -154,7 +154,7 @@ export function formatEvent({ kind, data }: Pick<FeedEvent, "kind" | "data">): {
         level: "info",
         message: `Spawned ${details.children === undefined ? "child jobs" : formatPlural(details.children, "child job")}`,
       };
-    case "ghost":
+    case "completed_by_progress":
       return { level: "info", message: details.note ?? "There was nothing left to do." };
     default:
       // A worker may release a job with its own reason.

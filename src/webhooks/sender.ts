@@ -1,7 +1,7 @@
 // Sends webhooks: claims those that are due, posts them, records the results. Every worker runs one; createSender()
 // runs one without a worker.
 //
-//   poke, nudge or the next due time -> claim for the free slots -> post each -> record the results in batches -> claim again
+//   poke, pokeSoon or the next due time -> claim for the free slots -> post each -> record the results in batches -> claim again
 //
 // With nothing to send it sends no queries until it is poked. Delivery is at least once: if a sender dies between the
 // receiver's response and the record, its claim expires and another sender sends the same bytes under the same id.
@@ -37,7 +37,7 @@ export interface SenderHost {
   name: string;
   onSent?(sent: SentWebhook): void;
   /** A query failed; it is retried. */
-  onTrouble?(error: unknown): void;
+  onError?(error: unknown): void;
 }
 
 interface Delivery {
@@ -51,7 +51,7 @@ const RECORD_MS = 45_000;
 /** Back-off when a webhook is due but cannot be claimed: its lane is full, or another sender has it. */
 const BACKOFF_MS = 200;
 const MAX_BACKOFF_MS = 5000;
-const NUDGE_MS = 250;
+const POKE_SOON_MS = 250;
 
 export class Sender {
   readonly #host: SenderHost;
@@ -63,7 +63,7 @@ export class Sender {
   #round: Promise<void> | undefined;
   #nextRound: "claim" | "check" | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #nudge: NodeJS.Timeout | undefined;
+  #pokeTimer: NodeJS.Timeout | undefined;
   #emptyClaims = 0;
   /** The number of webhooks claimed in this iteration of flush(). */
   #claimed = 0;
@@ -95,12 +95,12 @@ export class Sender {
   }
 
   /** There may be webhooks to send. Calls within a short time share one query. */
-  nudge(): void {
+  pokeSoon(): void {
     if (this.#stopped) return;
-    this.#nudge ??= setTimeout(() => {
-      this.#nudge = undefined;
+    this.#pokeTimer ??= setTimeout(() => {
+      this.#pokeTimer = undefined;
       void this.#startRound("check");
-    }, NUDGE_MS).unref();
+    }, POKE_SOON_MS).unref();
   }
 
   /** Sends everything that is due now, until the limit. */
@@ -119,7 +119,7 @@ export class Sender {
   async stop(limitMs = this.#settings.timeoutMs + 5000): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
-    clearTimeout(this.#nudge);
+    clearTimeout(this.#pokeTimer);
     await this.#waitUntilIdle(limitMs);
     this.#settings.poster.close();
   }
@@ -184,7 +184,7 @@ export class Sender {
   }
 
   #onError(error: unknown): void {
-    if (!this.#stopped) this.#host.onTrouble?.(error);
+    if (!this.#stopped) this.#host.onError?.(error);
     this.#pokeIn(MAX_BACKOFF_MS);
   }
 
@@ -304,26 +304,26 @@ export interface StandaloneSender extends AsyncDisposable {
 }
 
 export type CreateSenderOptions = WebhookSenderOptions &
-  Pick<DatabaseOptions, "url" | "pool" | "schema" | "patience"> & {
+  Pick<DatabaseOptions, "url" | "pool" | "schema" | "retryTimeout"> & {
     /** Its name in deliveries. Default: host, pid and a random part. */
     name?: string;
     onSent?: (sent: SentWebhook) => void;
     /** Called with errors that prevent sending, such as an unreachable database. */
-    onTrouble?: (error: unknown) => void;
+    onError?: (error: unknown) => void;
   };
 
 /** A sender without a worker. Call poke() after jobs have ended: by itself it only sends at known due times. */
 export function createSender(options: CreateSenderOptions): StandaloneSender {
-  const { url, pool, schema, patience = "forever", name, onSent, onTrouble, ...settings } = options;
+  const { url, pool, schema, retryTimeout = "forever", name, onSent, onError, ...settings } = options;
   const database = new Database({
     ...(url && { url }),
     ...(pool && { pool }),
     ...(schema && { schema }),
     connections: 2,
-    patience,
+    retryTimeout,
   });
   const host = { database, name: name ?? `${os.hostname()}-${process.pid}-${randomBytes(3).toString("hex")}` };
-  const sender = new Sender({ ...host, ...(onSent && { onSent }), ...(onTrouble && { onTrouble }) }, settings).start();
+  const sender = new Sender({ ...host, ...(onSent && { onSent }), ...(onError && { onError }) }, settings).start();
   const stop = async () => {
     await sender.stop();
     await database.close();

@@ -12,7 +12,7 @@ export interface WebhookPayload {
   timestamp: string;
   data: { id: string; pipeline: string; state: string; attempt: number; [more: string]: unknown };
   /** Fields that were omitted because they were too large. */
-  left_out?: string[];
+  omitted?: string[];
 }
 
 export interface VerifyOptions {

@@ -67,7 +67,7 @@ export interface WorkerOptions {
   /** Megabytes of JavaScript heap per runner. */
   heapMb?: number;
   /** Extra runners that replace one that dies. Default 1. */
-  spares?: number;
+  spareRunners?: number;
   /** A runner is replaced after this number of jobs. Default 1000. */
   maxJobs?: number;
   /** The environment that runners and commands get a filtered copy of. Default: that of this process. */
@@ -104,7 +104,7 @@ export interface WorkerSettings {
   scratchRoot: string;
   runAs: { uid: number; gid: number } | undefined;
   heapMb: number | undefined;
-  spares: number;
+  spareRunners: number;
   maxJobs: number;
   env: Readonly<Record<string, string | undefined>>;
   unsealer: Unsealer;
@@ -117,7 +117,7 @@ export interface WorkerSettings {
 
 const known =
   `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainTimeout idleExit minUptime machine until poll
-  pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spares maxJobs env demandEvery webhooks crash`.split(
+  pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spareRunners maxJobs env demandEvery webhooks crash`.split(
     /\s+/,
   );
 
@@ -190,7 +190,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     scratchRoot: path.resolve(options.scratch ?? path.join(os.tmpdir(), `stillwake-${os.userInfo().uid}`)),
     runAs: options.runAs,
     heapMb: options.heapMb === undefined ? undefined : checkInteger(options.heapMb, "heapMb", 16, 1_000_000),
-    spares: until === "registered" ? 0 : checkInteger(options.spares ?? 1, "spares", 0, 100),
+    spareRunners: until === "registered" ? 0 : checkInteger(options.spareRunners ?? 1, "spareRunners", 0, 100),
     maxJobs: checkInteger(options.maxJobs ?? 1000, "maxJobs", 1, 1_000_000_000),
     env,
     unsealer: new Unsealer(options.sealKeys, options.secrets, env),

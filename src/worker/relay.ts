@@ -1,7 +1,7 @@
 // stillwake/relay: a worker for platforms that limit how long code may run. A fetch-style handler of a serverless function: it claims and
-// runs jobs within a time budget, hands unfinished jobs on, and invokes itself while more is due.
+// runs jobs for a limited time, releases unfinished jobs, and invokes itself while more is due.
 //
-//   invoked (by the previous invocation, a cron job or an enqueuer) -> claim and run until the budget is used up or nothing is left
+//   invoked (by the previous invocation, a cron job or an enqueuer) -> claim and run until maxDuration is over or nothing is left
 //     -> jobs hand themselves on between batches and steps; the others are stopped and queued again, uncharged
 //     -> more due? invoke the next, with depth + 1
 //
@@ -44,7 +44,7 @@ export interface RelayOptions
   /** Results of implement(). */
   pipelines: readonly AnyImplementation[];
   /** How long an invocation works: some seconds less than the platform allows. */
-  budget: Duration;
+  maxDuration: Duration;
   /**
    * Callers send it as `Authorization: Bearer …`; at least 16 characters. Several during a rotation: the first is sent
    * to the next invocation.
@@ -82,8 +82,8 @@ const WEBHOOKS_MS = 5000;
 const notReached = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
 
 export function relay(options: RelayOptions): Relay {
-  const { budget, secret, next, depth: maxDepth = 1000, ...rest } = options;
-  const budgetMs = durationMs(budget, "budget");
+  const { maxDuration, secret, next, depth: maxDepth = 1000, ...rest } = options;
+  const maxDurationMs = durationMs(maxDuration, "maxDuration");
   const secrets = typeof secret === "string" ? [secret] : [...(secret ?? [])];
   if (secrets.length === 0 || secrets.some((value) => typeof value !== "string" || value.length < 16)) {
     throw new InvalidInput("A relay needs a secret of at least 16 characters", {
@@ -112,7 +112,7 @@ export function relay(options: RelayOptions): Relay {
     directUrl: false,
     poll: "250ms",
   });
-  const database = new Database({ ...settings.database, patience: `${budgetMs}ms` });
+  const database = new Database({ ...settings.database, retryTimeout: `${maxDurationMs}ms` });
   let prepared: Promise<LoadedPipeline[]> | undefined;
 
   const work = async (depth: number): Promise<Relayed> => {
@@ -122,7 +122,7 @@ export function relay(options: RelayOptions): Relay {
       prepared = undefined;
       throw error;
     });
-    const { jobs, due } = await workWithin(database, settings, pipelines, startedAt, budgetMs);
+    const { jobs, due } = await workWithin(database, settings, pipelines, startedAt, maxDurationMs);
     let followed = "nothing is due";
     if (due && next === undefined) followed = "no next handler is set";
     else if (due && depth + 1 >= maxDepth) followed = "the depth limit is reached";
@@ -161,19 +161,19 @@ async function prepare(database: Database, settings: WorkerSettings): Promise<Lo
   return pipelines;
 }
 
-async function createRunner(settings: WorkerSettings, processTag: string, handOnAt: number): Promise<InProcessRunner> {
-  return new InProcessRunner({ ...settings, tracing: await loadTracing(), processTag, handOnAt });
+async function createRunner(settings: WorkerSettings, processTag: string, releaseAt: number): Promise<InProcessRunner> {
+  return new InProcessRunner({ ...settings, tracing: await loadTracing(), processTag, releaseAt });
 }
 
-/** Works until the budget is used up or nothing is left. `due`: more jobs are due. */
+/** Works until the deadline, or until nothing is left. `due`: more jobs are due. */
 async function workWithin(
   database: Database,
   settings: WorkerSettings,
   pipelines: LoadedPipeline[],
   startedAt: number,
-  budgetMs: number,
+  maxDurationMs: number,
 ): Promise<{ jobs: number; due: boolean }> {
-  const deadline = startedAt + budgetMs;
+  const deadline = startedAt + maxDurationMs;
   const worker = `relay-${newId()}`;
   const events = createWorkerEvents();
   const claimable = claimableBy(settings.pool, pipelines);
@@ -194,8 +194,8 @@ async function workWithin(
     ...settings,
     database,
     events,
-    // A job that hands itself on early, because of its own budget, may be claimed again by this invocation.
-    runners: withHandOn(runner, () => performance.now() > deadline - budgetMs / 4 && stopClaiming()),
+    // A job that is released early, because of its pipeline's releaseAfter, may be claimed again by this invocation.
+    runners: withReleaseHook(runner, () => performance.now() > deadline - maxDurationMs / 4 && stopClaiming()),
     tracing: await loadTracing(),
     pipelines,
     worker,
@@ -209,14 +209,14 @@ async function workWithin(
       ),
   });
   const leftMs = () => Math.max(0, deadline - performance.now());
-  const budgetTimer = setTimeout(stopClaiming, leftMs());
+  const deadlineTimer = setTimeout(stopClaiming, leftMs());
   const limitsTimer = setInterval(() => keeper.enforceLimits(performance.now(), 0), LIMITS_MS);
   keeper.start();
   await finished;
-  clearTimeout(budgetTimer);
+  clearTimeout(deadlineTimer);
   keeper.retire();
-  // Jobs that hand themselves on do so before the deadline; the others are stopped at it.
-  const stopTimer = setTimeout(() => keeper.stopAll({ kind: "budget", afterMs: budgetMs }), leftMs());
+  // Jobs that can be released are released before the deadline; the others are stopped at it.
+  const stopTimer = setTimeout(() => keeper.stopAll({ kind: "max_duration", afterMs: maxDurationMs }), leftMs());
   const allSettled = keeper.settled().then(() => true);
   const settled = await withTimeout(allSettled, leftMs() + settings.graceMs + SETTLE_MS, false);
   clearTimeout(stopTimer);
@@ -232,7 +232,7 @@ async function workWithin(
 /** No other sender may be running. */
 async function sendWebhooks(database: Database, name: string, { webhooks }: WorkerSettings): Promise<void> {
   if (!webhooks) return;
-  const sender = new Sender({ database, name, onSent: () => {}, onTrouble: () => {} }, webhooks);
+  const sender = new Sender({ database, name, onSent: () => {}, onError: () => {} }, webhooks);
   await withTimeout(
     sender.flush(WEBHOOKS_MS).catch(() => {}),
     WEBHOOKS_MS,
@@ -241,15 +241,15 @@ async function sendWebhooks(database: Database, name: string, { webhooks }: Work
   await sender.stop(SETTLE_MS);
 }
 
-/** Calls `onHandOn` when a job hands itself on: it is queued again, and this invocation must not claim it again. */
-function withHandOn(runners: Runners, onHandOn: () => void): Runners {
+/** Calls `onRelease` when a job is released: it is queued again, and this invocation must not claim it again. */
+function withReleaseHook(runners: Runners, onRelease: () => void): Runners {
   return {
     start: () => runners.start(),
     stop: () => runners.stop(),
     run(assignment, port) {
       const run = runners.run(assignment, port);
       const outcome = run.outcome.then((result) => {
-        if (result.kind === "released") onHandOn();
+        if (result.kind === "released") onRelease();
         return result;
       });
       return { ...run, outcome };

@@ -73,7 +73,7 @@ export class Worker {
     });
     this.#database = new Database({
       ...settings.database,
-      patience: "forever",
+      retryTimeout: "forever",
       idleTimeout: `${connectionIdleMs(settings)}ms`,
       onOutage: (outage) => this.#onOutage(outage),
     });
@@ -146,7 +146,7 @@ export class Worker {
   /**
    * Stops claiming and waits for running jobs up to the limit; then they are stopped and queued again. A second call stops them at once.
    */
-  drain(reason = "asked", timeoutMs?: number): Promise<void> {
+  drain(reason = "requested", timeoutMs?: number): Promise<void> {
     if (this.#draining) this.#forceStop();
     this.#draining ??= this.#drain(reason, timeoutMs ?? this.#settings.drainMs);
     return this.#draining;
@@ -168,7 +168,7 @@ export class Worker {
       active: this.#keeper?.active ?? 0,
       slots: this.#settings.slots,
       database: this.#databaseUp ? "up" : "down",
-      push: this.#presence?.ready ? "ready" : this.#hintsUnavailable || !this.#presence ? "unavailable" : "lost",
+      hints: this.#presence?.ready ? "ready" : this.#hintsUnavailable || !this.#presence ? "unavailable" : "lost",
       draining: this.#state === "draining",
       lastHeartbeatAgoMs:
         this.#keeper && this.#keeper.active > 0 ? performance.now() - this.#keeper.lastHeartbeatAt : null,
@@ -214,21 +214,21 @@ export class Worker {
         else if (payload === "#webhooks") this.#webhookPump.poke();
       },
       onReady: () => {
-        this.events.emit({ kind: "push.ready" });
+        this.events.emit({ kind: "hints.ready" });
         // Adds the presence to existing leases, and claims once for hints that were missed.
         this.#keeper?.heartbeat();
         this.#keeper?.poke();
         this.#webhookPump.check();
       },
       onLost: (error) => {
-        this.events.emit({ kind: "push.lost", message: error.message });
+        this.events.emit({ kind: "hints.lost", message: error.message });
         this.#keeper?.heartbeat();
         // Hints may have been lost, and the poll interval is shorter from now on.
         this.#keeper?.poke();
       },
       onUnavailable: (why) => {
         this.#hintsUnavailable = true;
-        this.events.emit({ kind: "push.unavailable", why });
+        this.events.emit({ kind: "hints.unavailable", why });
       },
     });
   }

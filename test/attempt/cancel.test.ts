@@ -41,7 +41,7 @@ function family(pid: number): number[] {
 /** A worker that receives a cancel at once. */
 async function listening(args: string[] = [], pipelines?: string): Promise<WorkerProcess> {
   const worker = await startWorker({ url: database.url, args, ...(pipelines && { pipelines }) });
-  await worker.waitForLine("push.ready");
+  await worker.waitForLine("hints.ready");
   return worker;
 }
 
@@ -169,7 +169,7 @@ describe("a cancel", () => {
     const runner = await at(second, "endless");
     await deaf.waitForLine("heartbeat");
     const [byHeartbeatMs = Number.NaN] = await cancelAndSee([{ id: second, pids: [runner] }]);
-    expect(deaf.lines.filter(({ event }) => event === "push.ready")).toEqual([]);
+    expect(deaf.lines.filter(({ event }) => event === "hints.ready")).toEqual([]);
     // At most one heartbeat interval, a third of the lease.
     expect(byHeartbeatMs).toBeGreaterThan(1000);
     expect(byHeartbeatMs).toBeLessThan(2000 + MAX_MS);

@@ -75,15 +75,15 @@ describe(`${COUNT} items through job.each`, () => {
       expect(rows[0], `seed ${SEED}`).toEqual({ effects: COUNT, items: COUNT });
     }
     const outcomes = (await attempts(broken.id)).map(({ outcome }) => outcome);
-    const handed = outcomes.filter((outcome) => outcome === "released").length;
-    expect(handed).toBeGreaterThan(0);
+    const released = outcomes.filter((outcome) => outcome === "released").length;
+    expect(released).toBeGreaterThan(0);
     expect(killed).toBeGreaterThan(0);
     recordFigure("each: unbroken", round(unbroken.seconds), "s", `${COUNT} items in batches of ${BATCH}`);
     recordFigure(
       "each: in slices under kills",
       round(broken.seconds),
       "s",
-      `${killed} kills, handed on ${handed} times, seed ${SEED}`,
+      `${killed} kills, released ${released} times, seed ${SEED}`,
     );
     recordFigure("each: ratio to unbroken", round(broken.seconds / unbroken.seconds), "×");
     recordFigure("each: effects repeated or lost", 0);

@@ -109,9 +109,9 @@ describe("job.each", () => {
     expect(rows.map(({ item }) => item)).toEqual(range(40));
   });
 
-  it("hands its job on shortly before the end of the budget, with its position and without counting the attempt", async () => {
+  it("releases its job shortly before `releaseAfter` is over, with its position and without counting the attempt", async () => {
     const seen: number[] = [];
-    const { job, id } = await run({ pipeline: { budget: "100ms" } }, async (one) =>
+    const { job, id } = await run({ pipeline: { releaseAfter: "100ms" } }, async (one) =>
       one.each("items", range(40), { batch: 5 }, async (batch) => {
         await new Promise((resolve) => setTimeout(resolve, 40));
         seen.push(...batch);
@@ -121,15 +121,15 @@ describe("job.each", () => {
     expect(seen).toEqual(range(40));
     const outcomes = (await attempts(id)).map(({ outcome }) => outcome);
     expect(outcomes.filter((outcome) => outcome === "released").length).toBeGreaterThan(1);
-    expect(await events(id)).toContain("handed_on");
+    expect(await events(id)).toContain("released:time");
     expect((await logs(id)).map(({ message }) => message)).toContain(
-      "The time budget of this attempt is used up; the job continues with the next attempt",
+      "This attempt has reached its time limit; the job continues with the next attempt",
     );
   });
 
-  it("hands on between steps too, but not before it has saved something", async () => {
+  it("releases its job between steps too, but not before it has saved something", async () => {
     const ran: string[] = [];
-    const { job, id } = await run({ pipeline: { budget: "10ms" } }, async (one) => {
+    const { job, id } = await run({ pipeline: { releaseAfter: "10ms" } }, async (one) => {
       for (const step of ["a", "b", "c"]) {
         await one.step(step, async () => {
           await new Promise((resolve) => setTimeout(resolve, 30));
@@ -190,7 +190,7 @@ describe("job.each", () => {
     expect(lines.map(({ message }) => message)).toEqual(expect.arrayContaining(["batch 0", "batch 3"]));
   });
 
-  it("saves a batch that finishes after the worker was told to stop", async () => {
+  it("saves a batch that finishes after the worker received a stop request", async () => {
     const seen: number[] = [];
     const code = async (one: JobContext) =>
       one.each("items", range(6), { batch: 1 }, async (batch) => {
@@ -254,10 +254,10 @@ describe("job.each", () => {
     expect(effects).toBe(0);
   });
 
-  it("hands on between steps of every kind", async () => {
+  it("releases its job between steps of every kind", async () => {
     const ran: string[] = [];
     const pause = () => new Promise((resolve) => setTimeout(resolve, 30));
-    const { job, id } = await run({ pipeline: { budget: "10ms" } }, async (one) => {
+    const { job, id } = await run({ pipeline: { releaseAfter: "10ms" } }, async (one) => {
       await one.tx("a", {}, pool, pause);
       await one.optional("b", pause);
       await one.each("c", [1], {}, pause);
@@ -268,9 +268,9 @@ describe("job.each", () => {
     expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["released", "released", "completed"]);
   });
 
-  it("does not hand on while another step of the attempt is running", async () => {
+  it("does not release its job while another step of the attempt is running", async () => {
     const ran: string[] = [];
-    const { job } = await run({ pipeline: { budget: "50ms" } }, async (one) => {
+    const { job } = await run({ pipeline: { releaseAfter: "50ms" } }, async (one) => {
       const lane = async (name: string, ms: number) => {
         for (let n = 0; n < 3; n++) {
           await one.step(`${name}${n}`, async () => {

@@ -58,20 +58,20 @@ describe("the splitter", () => {
     for (let sent = 0; sent < 500_000_000; sent += chunk.length) splitter.write(chunk);
     splitter.write(Buffer.from("\nnext\n"));
     const after = process.memoryUsage();
-    expect(lines).toEqual([`${"x".repeat(16_384)}… (499983616 bytes left out)`, "next"]);
+    expect(lines).toEqual([`${"x".repeat(16_384)}… (499983616 bytes omitted)`, "next"]);
     expect(after.arrayBuffers - before.arrayBuffers).toBeLessThan(MB);
   });
 
   it("cuts a long line between two characters", () => {
     const [line] = split(["😀".repeat(10)], { maxLine: 10 });
-    expect(line).toBe("😀😀… (32 bytes left out)");
+    expect(line).toBe("😀😀… (32 bytes omitted)");
   });
 
   it("applies the limit to the stored text, also where a byte becomes three", () => {
     for (const byte of [0x00, 0xff]) {
       const [line] = split([Buffer.alloc(16 * 1024, byte)]);
       expect(Buffer.byteLength(line!.replace(/… .*/, ""))).toBeLessThanOrEqual(16 * 1024);
-      expect(/… \(\d+ bytes left out\)$/.exec(line!)?.[0]).toBe("… (10923 bytes left out)");
+      expect(/… \(\d+ bytes omitted\)$/.exec(line!)?.[0]).toBe("… (10923 bytes omitted)");
     }
     expect(split(["ü".repeat(8 * 1024)])).toEqual(["ü".repeat(8 * 1024)]);
   });
@@ -137,14 +137,14 @@ describe("the output buffer", () => {
     expect(keep([], 10, 10)).toBe("");
   });
 
-  it("keeps the first and the last lines, and counts the lines and bytes left out between them", () => {
+  it("keeps the first and the last lines, and counts the lines and bytes omitted between them", () => {
     const total = 100_000;
     const lines = Array.from({ length: total }, (_, index) => `line ${index}\n`);
     const bytes = Buffer.from(lines.join(""));
     for (const size of [1, 7, 1000, 65_536, bytes.length]) {
       const cuts = Array.from({ length: Math.floor(bytes.length / size) }, (_, index) => index * size);
       const text = keep(size === 1 ? cutAt(bytes, cuts.slice(0, 50_000)) : cutAt(bytes, cuts), 500, 700);
-      const [head, missingLines, missingBytes, tail] = /^([\s\S]*)… \((.*) lines, (.*) bytes left out\)\n([\s\S]*)$/
+      const [head, missingLines, missingBytes, tail] = /^([\s\S]*)… \((.*) lines, (.*) bytes omitted\)\n([\s\S]*)$/
         .exec(text)!
         .slice(1) as [string, string, string, string];
       const first = head.split("\n").length - 1;
@@ -160,11 +160,11 @@ describe("the output buffer", () => {
 
   it("cuts one endless line in the middle, between two characters", () => {
     const text = keep([Buffer.from("€".repeat(100_000))], 100, 100);
-    expect(text).toBe(`${"€".repeat(33)}\n… (0 lines, 299,802 bytes left out)\n${"€".repeat(33)}`);
+    expect(text).toBe(`${"€".repeat(33)}\n… (0 lines, 299,802 bytes omitted)\n${"€".repeat(33)}`);
   });
 
   it("can keep nothing at all", () => {
-    expect(keep([Buffer.from("a\nb\n")], 0, 0)).toBe("… (2 lines, 4 bytes left out)\n");
+    expect(keep([Buffer.from("a\nb\n")], 0, 0)).toBe("… (2 lines, 4 bytes omitted)\n");
   });
 
   it("uses no more memory than it keeps", () => {

@@ -6,7 +6,7 @@ import { inspect } from "node:util";
 import { describe, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
 import { type Exec, ExecError, type ExecHost, type ExecOptions, exec } from "../../src/worker/exec/exec.ts";
-import { GUARD, killTree } from "../../src/worker/runner/process-tree.ts";
+import { killTree, PROCESS_TAG } from "../../src/worker/runner/process-tree.ts";
 import { cleanUp, temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 
@@ -24,7 +24,7 @@ describe("a command", () => {
     const { host } = newHost();
     const args = ["%s|", "$(id)", "; rm -rf /", "a b", "*", ""];
     const result = await exec(host, "printf", args);
-    expect(result).toMatchObject({ code: 0, stdout: "$(id)|; rm -rf /|a b|*||", stderr: "", linesLeftOut: 0 });
+    expect(result).toMatchObject({ code: 0, stdout: "$(id)|; rm -rf /|a b|*||", stderr: "", linesOmitted: 0 });
     expect(result.bytesOut).toBe(result.stdout.length);
     expect(result.tookMs).toBeGreaterThanOrEqual(0);
   });
@@ -43,7 +43,9 @@ describe("a command", () => {
       FLY_API_TOKEN: "canary",
       LD_PRELOAD: "canary",
     };
-    const { stdout } = await exec({ ...host, env }, "env", [], { env: { EXTRA: "1", LANG: "C", [GUARD]: "forged." } });
+    const { stdout } = await exec({ ...host, env }, "env", [], {
+      env: { EXTRA: "1", LANG: "C", [PROCESS_TAG]: "forged." },
+    });
     const seen = Object.fromEntries(
       stdout
         .trim()
@@ -51,11 +53,11 @@ describe("a command", () => {
         .map((line) => line.split(/=(.*)/).slice(0, 2)),
     );
     expect(stdout).not.toContain("canary");
-    expect(Object.keys(seen).sort()).toEqual(["EXTRA", "HOME", "LANG", "PATH", GUARD, "TMPDIR", "TZ"]);
+    expect(Object.keys(seen).sort()).toEqual(["EXTRA", "HOME", "LANG", "PATH", PROCESS_TAG, "TMPDIR", "TZ"]);
     expect(seen).toMatchObject({ HOME: scratch, TMPDIR: scratch, TZ: "UTC", LANG: "C" });
-    expect(seen[GUARD]).toMatch(new RegExp(`^${host.processTag}\\d+\\.$`));
-    const again = await exec(host, "sh", ["-c", `echo $${GUARD}`]);
-    expect(again.stdout.trim()).not.toBe(seen[GUARD]);
+    expect(seen[PROCESS_TAG]).toMatch(new RegExp(`^${host.processTag}\\d+\\.$`));
+    const again = await exec(host, "sh", ["-c", `echo $${PROCESS_TAG}`]);
+    expect(again.stdout.trim()).not.toBe(seen[PROCESS_TAG]);
   });
 
   it("runs in the scratch directory, or in one relative to it", async () => {
@@ -325,7 +327,7 @@ describe("stopping", () => {
 });
 
 describe("the log", () => {
-  it("has the lines of both streams, of one, or of none, in the requested level; empty lines are left out", async () => {
+  it("has the lines of both streams, of one, or of none, in the requested level; empty lines are omitted", async () => {
     const script = "echo out; echo; printf 'one\\rtwo\\r\\n'; echo err >&2";
     const logged = async (options: ExecOptions) => {
       const { host, log } = newHost();
@@ -369,18 +371,18 @@ describe("the log", () => {
     expect(counts.alive).toBe(2);
   });
 
-  it("is rate-limited, and counts the lines left out at most once per second", async () => {
+  it("is rate-limited, and counts the lines omitted at most once per second", async () => {
     const { host, lines } = newHost();
     const total = 300_000;
     const result = await exec(host, "sh", ["-c", `yes | head -n ${total}; echo why >&2`]);
     const seconds = result.tookMs / 1000;
-    const notices = lines.filter((line) => /^… [\d,]+ lines? left out$/.test(line));
-    const leftOut = notices.reduce((sum, line) => sum + Number(line.replaceAll(/\D/g, "")), 0);
+    const notices = lines.filter((line) => /^… [\d,]+ lines? omitted$/.test(line));
+    const omitted = notices.reduce((sum, line) => sum + Number(line.replaceAll(/\D/g, "")), 0);
     const shown = lines.filter((line) => line === "y").length;
     expect(shown).toBeGreaterThanOrEqual(1000);
     expect(shown).toBeLessThanOrEqual(1000 + 200 * (seconds + 1));
-    expect(shown + leftOut).toBe(total);
-    expect(result.linesLeftOut).toBe(leftOut);
+    expect(shown + omitted).toBe(total);
+    expect(result.linesOmitted).toBe(omitted);
     expect(notices.length).toBeLessThanOrEqual(seconds + 1);
     // The flood on stdout does not hide the line on stderr.
     expect(lines).toContain("why");
@@ -405,7 +407,7 @@ describe("the log", () => {
     expect(result.bytesOut).toBe(1024 * MB);
     expect(log.length).toBeLessThan(1000 + 200 * (result.tookMs / 1000 + 1) + result.tookMs / 1000 + 1);
     expect(result.stdout.length).toBeLessThan(MB + 100);
-    expect(/…[^\n]*/.exec(result.stdout)?.[0]).toMatch(/^… \(536,346,62\d lines, 1,072,693,2\d\d bytes left out\)$/);
+    expect(/…[^\n]*/.exec(result.stdout)?.[0]).toMatch(/^… \(536,346,62\d lines, 1,072,693,2\d\d bytes omitted\)$/);
     expect(result.stdout.replace(/….*\n/, "").replaceAll("y\n", "")).toBe("");
     expect(growth).toBeLessThan(150);
   });
@@ -416,7 +418,7 @@ describe("the log", () => {
     const result = await exec(host, "sh", ["-c", "head -c 500000000 /dev/zero | tr '\\0' x; echo; echo next"]);
     recordFigure("growth of memory at a line of 500 MB", rss.growth(), "MB");
     expect(lines).toHaveLength(2);
-    expect(lines[0]).toMatch(/^x+… \(499983680 bytes left out\)$/);
+    expect(lines[0]).toMatch(/^x+… \(499983680 bytes omitted\)$/);
     expect(lines[0]!.length).toBeLessThanOrEqual(16 * 1024);
     expect(lines[1]).toBe("next");
     expect(result.stdout.endsWith("x\nnext\n")).toBe(true);
@@ -427,7 +429,7 @@ describe("the log", () => {
     const { host, lines } = newHost();
     await exec(host, "sh", ["-c", "printf 'a\\0b\\377c\\n'; head -c 100000 /dev/zero; head -c 3000000 /dev/urandom"]);
     expect(lines[0]).toBe("a␀b\ufffdc");
-    expect(lines[1]).toMatch(/^␀+… \(\d+ bytes left out\)$/);
+    expect(lines[1]).toMatch(/^␀+… \(\d+ bytes omitted\)$/);
     for (const line of lines) {
       if (line.includes("\0") || Buffer.byteLength(line) > 16 * 1024) expect.unreachable(inspect(line));
     }

@@ -139,7 +139,7 @@ const cases: Case[] = [
   },
   { what: "a code is fatal by the table", error: coded("E"), failures: { E: "fatal" }, meant: fatal },
   {
-    what: "a code pauses by the table, with the error's words",
+    what: "a code pauses by the table, with the error's message",
     error: coded("E"),
     failures: { E: "pause" },
     meant: { ...paused, pause: { reason: "it failed" } },

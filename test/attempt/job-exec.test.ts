@@ -394,7 +394,7 @@ describe("the environment of user code", () => {
         .map((line) => line.split("=")[0])
         .filter(Boolean)
         .sort(),
-    ).toEqual(expect.arrayContaining(["HOME", "LANG", "PATH", "STILLWAKE_GUARD", "TMPDIR"]));
+    ).toEqual(expect.arrayContaining(["HOME", "LANG", "PATH", "STILLWAKE_PROCESS_TAG", "TMPDIR"]));
     recordFigure(
       "credentials of the worker seen by user code or its commands",
       seen,
@@ -417,19 +417,19 @@ describe("the environment of user code", () => {
 });
 
 describe("the log of a command that writes too much", () => {
-  it("is rate-limited and counts the lines left out", async () => {
+  it("is rate-limited and counts the lines omitted", async () => {
     const { job, logs, id } = await run(
       { worker, pipeline: once },
       async (context) => void (await context.exec(...sh("seq 1 200000"))),
     );
     expect(job.state).toBe("completed");
     expect(logs.length).toBeLessThan(5000);
-    const leftOut = logs.flatMap(
-      ({ message }) => /^… ([\d,]+) lines left out$/.exec(message)?.[1]?.replaceAll(",", "") ?? [],
+    const omitted = logs.flatMap(
+      ({ message }) => /^… ([\d,]+) lines omitted$/.exec(message)?.[1]?.replaceAll(",", "") ?? [],
     );
-    expect(leftOut.length).toBeGreaterThan(0);
-    const shown = logs.length - leftOut.length;
-    expect(shown + leftOut.reduce((sum, count) => sum + Number(count), 0)).toBe(200_000);
+    expect(omitted.length).toBeGreaterThan(0);
+    const shown = logs.length - omitted.length;
+    expect(shown + omitted.reduce((sum, count) => sum + Number(count), 0)).toBe(200_000);
     expect(await events(id)).toEqual([]);
     const [size] = await query<{ bytes: string }>(
       "select sum(length(message)) as bytes from stillwake.logs where job_id = $1",

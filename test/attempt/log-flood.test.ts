@@ -1,5 +1,5 @@
 // A job that writes far too much log. Another job in the same worker is not slowed down, the keeper's memory does not
-// grow, and the log counts what was left out.
+// grow, and the log counts what was omitted.
 import fs from "node:fs";
 import path from "node:path";
 import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -45,7 +45,7 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
     for (const [n, id] of jobs.entries()) {
       const stored = await storedOf(id);
       const seconds = (spans[n]!.to - spans[n]!.from) / 1000;
-      expect(stored.leftOut + stored.texts.filter((text) => line.startsWith(text)).length).toBe(
+      expect(stored.omitted + stored.texts.filter((text) => line.startsWith(text)).length).toBe(
         Math.ceil(bytes / (line.length + 1)),
       );
       expect(stored.texts[0]).toBe(line);
@@ -60,10 +60,10 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
     const bytes = FULL ? 500_000_000 : 64_000_000;
     const before = peakMb(worker.pid);
     const { id, output } = await flood(`head -c ${bytes} /dev/zero | tr '\\0' x; echo; echo after`);
-    expect(output).toMatchObject({ bytesOut: bytes + 7, linesLeftOut: 0 });
+    expect(output).toMatchObject({ bytesOut: bytes + 7, linesOmitted: 0 });
     const { texts } = await storedOf(id);
     expect(texts).toHaveLength(2);
-    const [, kept, missing] = /^(x+)… \((\d+) bytes left out\)$/.exec(texts[0]!) ?? [];
+    const [, kept, missing] = /^(x+)… \((\d+) bytes omitted\)$/.exec(texts[0]!) ?? [];
     expect(kept!.length + Number(missing)).toBe(bytes);
     expect(texts[0]!.length).toBeLessThanOrEqual(16 * 1024);
     expect(texts[1]).toBe("after");
@@ -78,16 +78,16 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
       "printf 'a\\377\\376b\\000c \\303\\244\\n'; printf '\\000\\000\\n'; head -c 16777216 /dev/urandom; echo; echo after",
     );
     expect(output.code).toBe(0);
-    const { texts, leftOut } = await storedOf(id);
+    const { texts, omitted } = await storedOf(id);
     expect(texts.slice(0, 2)).toEqual(["a\ufffd\ufffdb\u2400c ä", "\u2400\u2400"]);
     // 16 MB of random bytes have a line end of some kind every 128 bytes.
-    expect(leftOut + texts.length).toBeGreaterThan(16777216 / 128 / 2);
+    expect(omitted + texts.length).toBeGreaterThan(16777216 / 128 / 2);
     expect(texts.join("")).toContain("\ufffd");
   });
 });
 
 describe("user code that writes too much", { timeout: 180_000 }, () => {
-  it("through console.log does not slow down another job, and the worker's log counts the lines left out", async () => {
+  it("through console.log does not slow down another job, and the worker's log counts the lines omitted", async () => {
     const worker = await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "2"] });
     const count = FULL ? 1_000_000 : 120_000;
     const text = "console ".repeat(12);
@@ -99,12 +99,12 @@ describe("user code that writes too much", { timeout: 180_000 }, () => {
     expect(grewMb).toBeLessThan(100);
     const total = () => {
       const output = worker.lines.filter(({ event }) => event === "runner.output").map(({ line }) => String(line));
-      return output.filter((line) => line.startsWith(text)).length + leftOutIn(output);
+      return output.filter((line) => line.startsWith(text)).length + omittedIn(output);
     };
     await waitFor(() => total() === 2 * count, { timeout: 60_000, what: "every line to be there or counted" });
   });
 
-  it("through job.log does not slow down another job, and the job's log counts the lines left out", async () => {
+  it("through job.log does not slow down another job, and the job's log counts the lines omitted", async () => {
     const worker = await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "2"] });
     const count = FULL ? 1_000_000 : 60_000;
     const text = "word ".repeat(FULL ? 20 : 180);
@@ -115,9 +115,9 @@ describe("user code that writes too much", { timeout: 180_000 }, () => {
     const { ratio50, ratio99 } = compare(`a neighbour's step beside ${count} × job.log`, ticks, spans);
     recordFigure(`keeper beside ${count} × job.log`, grewMb, "MB", "growth of its peak");
     for (const id of jobs) {
-      const { texts, leftOut, bytes } = await storedOf(id);
-      expect(texts.filter((line) => line.startsWith(text)).length + leftOut).toBe(count);
-      expect(leftOut).toBeGreaterThan(0);
+      const { texts, omitted, bytes } = await storedOf(id);
+      expect(texts.filter((line) => line.startsWith(text)).length + omitted).toBe(count);
+      expect(omitted).toBeGreaterThan(0);
       expect(bytes).toBeLessThan(60 * MB);
       expect(texts.at(-1)).toBe(`${text} ${count - 1}`);
       // Other jobs wait for one statement, so its size is bounded, independent of the machine.
@@ -193,11 +193,11 @@ describe("user code that writes too much", { timeout: 180_000 }, () => {
     for (const count of [20_000, 60_000]) {
       const { id } = await stillwake.enqueue("chatting", { how: "log", count, text, fails: "it was too much" });
       expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "failed", attempt: 1 });
-      const { texts, leftOut } = await storedOf(id);
-      expect(leftOut).toBeGreaterThan(0);
+      const { texts, omitted } = await storedOf(id);
+      expect(omitted).toBeGreaterThan(0);
       expect(texts.at(-1)).toBe("it was too much");
       expect(texts.at(-2)).toBe(`${text} ${count - 1}`);
-      expect(texts.length - 1 + leftOut).toBe(count);
+      expect(texts.length - 1 + omitted).toBe(count);
     }
   });
 
@@ -208,8 +208,8 @@ describe("user code that writes too much", { timeout: 180_000 }, () => {
     await chat({ how: "log", count: 4000, text: "with data", data: { filler: "d".repeat(8000) } }, jobs);
     const grewMb = round(peakMb(worker.pid) - before);
     recordFigure("keeper beside 32 MB of data in log lines", grewMb, "MB", "growth of its peak");
-    const { texts, leftOut, bytes } = await storedOf(jobs[0]!);
-    expect(texts.length + leftOut).toBe(4000);
+    const { texts, omitted, bytes } = await storedOf(jobs[0]!);
+    expect(texts.length + omitted).toBe(4000);
     expect(bytes).toBeLessThan(60 * MB);
     expect(grewMb).toBeLessThan(100);
   });
@@ -230,21 +230,21 @@ async function chat(input: { how: string; count: number; text: string; data?: un
 }
 
 /** The stored log of a job. */
-async function storedOf(id: string): Promise<{ texts: string[]; markers: number; leftOut: number; bytes: number }> {
+async function storedOf(id: string): Promise<{ texts: string[]; markers: number; omitted: number; bytes: number }> {
   const { rows } = await client.query<{ message: string; bytes: number }>(
     "select message, octet_length(message) + coalesce(octet_length(data::text), 0) as bytes from stillwake.feed where job_id = $1 and kind = 'log' order by seq",
     [id],
   );
   const all = rows.map(({ message }) => message);
-  const texts = all.filter((text) => !LEFT_OUT.test(text));
+  const texts = all.filter((text) => !OMITTED.test(text));
   const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
-  return { texts, markers: all.length - texts.length, leftOut: leftOutIn(all), bytes };
+  return { texts, markers: all.length - texts.length, omitted: omittedIn(all), bytes };
 }
 
-const LEFT_OUT = /^… ([\d,]+) lines? left out/;
+const OMITTED = /^… ([\d,]+) lines? omitted/;
 
-function leftOutIn(lines: string[]): number {
-  return lines.reduce((sum, line) => sum + Number(LEFT_OUT.exec(line)?.[1]?.replaceAll(",", "") ?? 0), 0);
+function omittedIn(lines: string[]): number {
+  return lines.reduce((sum, line) => sum + Number(OMITTED.exec(line)?.[1]?.replaceAll(",", "") ?? 0), 0);
 }
 
 interface Span {

@@ -24,8 +24,8 @@ describe("kill -9 while a job writes 10,000 lines per second", () => {
     timeout: 60_000 + kills.runner * 3_000,
   }, async () => {
     await startWorker({ url: database.url, pipelines: CHATTER, args: ["--slots", "1"] });
-    const job = await startChatter();
-    for (let kill = 1; kill <= kills.runner; kill++) process.kill(await job.talking(kill), "SIGKILL");
+    const job = await startLoggingJob();
+    for (let kill = 1; kill <= kills.runner; kill++) process.kill(await job.waitForFlushes(kill), "SIGKILL");
     await job.finish(kills.runner + 1, "runner");
   });
 
@@ -33,50 +33,50 @@ describe("kill -9 while a job writes 10,000 lines per second", () => {
     timeout: 60_000 + kills.worker * 10_000,
   }, async () => {
     const start = (number: number) =>
-      startWorker({ url: database.url, pipelines: CHATTER, args: ["--slots", "1", "--name", `talker-${number}`] });
+      startWorker({ url: database.url, pipelines: CHATTER, args: ["--slots", "1", "--name", `writer-${number}`] });
     const workers = new Map<string, WorkerProcess>();
-    for (const number of [0, 1]) workers.set(`talker-${number}`, await start(number));
-    for (const worker of workers.values()) await worker.waitForLine("push.ready");
-    const job = await startChatter();
+    for (const number of [0, 1]) workers.set(`writer-${number}`, await start(number));
+    for (const worker of workers.values()) await worker.waitForLine("hints.ready");
+    const job = await startLoggingJob();
     for (let kill = 1; kill <= kills.worker; kill++) {
-      await job.talking(kill);
+      await job.waitForFlushes(kill);
       const { worker: name } = await stillwake.get(job.id);
       workers.get(name!)!.signal("SIGKILL");
       await workers.get(name!)!.exited;
       workers.delete(name!);
-      workers.set(`talker-${kill + 1}`, await start(kill + 1));
+      workers.set(`writer-${kill + 1}`, await start(kill + 1));
     }
     await job.finish(kills.worker + 1, "worker");
   });
 });
 
-interface Chatter {
+interface LoggingJob {
   id: string;
   /** Waits until the attempt of this epoch has flushed a few times, and then a random time. Returns the pid of its runner. */
-  talking(epoch: number): Promise<number>;
+  waitForFlushes(epoch: number): Promise<number>;
   /** Lets the job finish and checks every line of every epoch. */
   finish(epochs: number, killed: string): Promise<void>;
 }
 
-async function startChatter(): Promise<Chatter> {
+async function startLoggingJob(): Promise<LoggingJob> {
   const notes = temporaryDirectory("notes");
   const { id } = await stillwake.enqueue("chatter", { observer: observer.url, notes });
   const flushes = (epoch: number) =>
     observer.reports.filter(
       (report) => report.job === id && report.step === "flushed" && report.epoch === String(epoch),
     );
-  const talking = async (epoch: number) => {
+  const waitForFlushes = async (epoch: number) => {
     const wanted = 1 + Math.floor(Math.random() * 4);
-    await waitFor(() => flushes(epoch).length >= wanted, { timeout: 30_000, interval: 2, what: "the job to talk" });
+    await waitFor(() => flushes(epoch).length >= wanted, { timeout: 30_000, interval: 2, what: "the job to flush" });
     // The kill must be able to occur anywhere between two batches.
     await new Promise((resolve) => setTimeout(resolve, Math.random() * 150));
     return flushes(epoch)[0]!.pid;
   };
   return {
     id,
-    talking,
+    waitForFlushes,
     async finish(epochs, killed) {
-      await talking(epochs);
+      await waitForFlushes(epochs);
       observer.openGate(`enough-${id}`);
       await stillwake.wait(id, { timeout: "30s" });
       const { rows } = await client.query(
@@ -108,9 +108,9 @@ async function startChatter(): Promise<Chatter> {
       expect(seqs.rows[0].count, "gaps in seq").toBe(seqs.rows[0].max);
       expect(losses.at(-1), "an attempt that ended by itself loses nothing").toBe(0);
       // Depends on how far the database lags behind, so a busy machine allows no fixed limit.
-      const most = Math.max(...losses);
+      const maximum = Math.max(...losses);
       recordFigure(`flushed lines lost, ${killed} killed`, 0, "", `${epochs - 1} kills, ${stored} lines stored`);
-      recordFigure(`unflushed lines lost at most, ${killed} killed`, most, "lines", "10 lines are 1 ms");
+      recordFigure(`unflushed lines lost at most, ${killed} killed`, maximum, "lines", "10 lines are 1 ms");
       recordFigure(`lines flushed per second, ${killed} killed`, (spans.lines / spans.ms) * 1000, "/s");
     },
   };
@@ -149,7 +149,7 @@ describe("when the response to append_logs is lost", () => {
     await Promise.all(cuts);
     const { rows } = await client.query("select message from stillwake.logs where job_id = $1 order by seq", [id]);
     expect(rows.map(({ message }) => Number(message))).toEqual(Array.from({ length: lines }, (_, n) => n + 1));
-    recordFigure("lines stored twice after lost answers", 0, "", `${cuts.length} answers lost`);
+    recordFigure("lines stored twice after lost responses", 0, "", `${cuts.length} responses lost`);
     await worker.worker.stop();
   });
 });

@@ -247,21 +247,21 @@ describe("the log writer", () => {
   });
 
   it("beyond the log size keeps only the last 200 lines, after a line that counts the dropped ones", () => {
-    const { writer, sent } = open({ budget: 10 * 100 });
+    const { writer, sent } = open({ maxBytes: 10 * 100 });
     for (let n = 0; n < 1000; n++) writer.write("info", `${n}`.padEnd(36));
     const before = sent.flatMap(({ lines }) => lines).length;
     expect(before).toBe(10);
     writer.close();
     const lines = sent.flatMap((one) => one.lines);
     expect(lines).toHaveLength(10 + 1 + 200);
-    expect(lines[10]).toMatchObject({ level: "warning", message: "… 790 lines left out: the job's log is full" });
+    expect(lines[10]).toMatchObject({ level: "warning", message: "… 790 lines omitted: the job's log is full" });
     expect(lines.slice(11).map(({ message }) => Number(message))).toEqual(
       Array.from({ length: 200 }, (_, n) => 800 + n),
     );
   });
 
   it("counts the data of a line toward the log size", () => {
-    const { writer, sent } = open({ budget: 50_000 });
+    const { writer, sent } = open({ maxBytes: 50_000 });
     for (let n = 0; n < 100; n++) writer.write("info", "small", undefined, { big: "x".repeat(10_000) });
     expect(sent.flatMap(({ lines }) => lines).length).toBeLessThan(10);
   });
@@ -299,9 +299,14 @@ describe("lines of many jobs", () => {
 });
 
 /** A log writer and what it sends. */
-function open({ lingerMs = 0, budget }: { lingerMs?: number; budget?: number } = {}) {
+function open({ lingerMs = 0, maxBytes }: { lingerMs?: number; maxBytes?: number } = {}) {
   const sent: { lines: LogLine[]; progress?: Progress | undefined }[] = [];
   const port = { log: (lines: LogLine[], progress?: Progress) => void sent.push({ lines, progress }) } as Port;
-  const writer = new LogWriter({ port, redactor: new Redactor(), lingerMs, ...(budget !== undefined && { budget }) });
+  const writer = new LogWriter({
+    port,
+    redactor: new Redactor(),
+    lingerMs,
+    ...(maxBytes !== undefined && { maxBytes }),
+  });
   return { writer, sent };
 }

@@ -657,7 +657,7 @@ describe("an optional step", () => {
     expect(job).toMatchObject({ state: "completed", missing: [] });
   });
 
-  it("does not catch a rate limit, a pause or a classification that appforgeries to the job", async () => {
+  it("does not catch a rate limit, a pause or a classification that applies to the job", async () => {
     const seen: string[] = [];
     const limited = await run(async (context) => {
       await context.optional("call", () => {

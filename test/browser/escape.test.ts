@@ -56,16 +56,23 @@ describeInBrowser("untrusted text", () => {
     await sw.pause(paused.id, { by: evil, reason: evil });
     const facts = { provider: evil, size: evil, region: evil, slots: 1, warm: 0, max: 2, burst: 2, idle_exit_ms: 1000 };
     await dashboard.sql.query("select stillwake.set_machines('default', $1)", [JSON.stringify(facts)]);
-    for (const slot of [1, 2]) {
-      const life = JSON.stringify({ ...facts, slot, machine: `${evil}${slot}`, burst: false, by: evil, why: evil });
+    for (const ordinal of [1, 2]) {
+      const life = JSON.stringify({
+        ...facts,
+        ordinal,
+        machine: `${evil}${ordinal}`,
+        burst: false,
+        by: evil,
+        why: evil,
+      });
       const { rows } = await dashboard.sql.query("select life from stillwake.reserve_machine('default', 2, $1)", [
         life,
       ]);
       const exit = JSON.stringify({ reason: evil });
-      if (slot === 2) await dashboard.sql.query("select stillwake.machine_ended($1, $2)", [rows[0].life, exit]);
+      if (ordinal === 2) await dashboard.sql.query("select stillwake.machine_ended($1, $2)", [rows[0].life, exit]);
     }
-    const trouble = JSON.stringify({ code: evil, message: evil });
-    await dashboard.sql.query("select stillwake.report_trouble('default', $1)", [trouble]);
+    const providerError = JSON.stringify({ code: evil, message: evil });
+    await dashboard.sql.query("select stillwake.report_provider_error('default', $1)", [providerError]);
   }, 60_000);
   afterAll(() => dashboard?.close());
 

@@ -256,7 +256,7 @@ describe("three actors", () => {
   );
 });
 
-describe("a job that moves while a call cases for it", () => {
+describe("a job that moves while a call looks it up", () => {
   const cases: [string, string, Statement[]][] = [
     ["cancel", "ended_jobs", [{ text: "select stillwake.retry($1)" }]],
     ["pause", "ended_jobs", [{ text: "select stillwake.retry($1)" }]],

@@ -66,7 +66,7 @@ const ways: Record<
     lose: (held) => settle(client, held, outcomes.failed),
     told: { failed: "queued", "failed for good": "queued" },
   },
-  "it was cancelled and nobody heard of its worker again": {
+  "it was cancelled and its worker never reported again": {
     async lose({ job }) {
       await client.query("select stillwake.cancel($1)", [job]);
       await letLeaseRunOut();

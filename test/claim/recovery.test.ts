@@ -30,6 +30,20 @@ describe("recovery", () => {
     expect(await first(client, "select count(*)::int from stillwake.leases", [])).toBe(0);
   });
 
+  it("by a claim excludes the leases that its worker holds: a claim sent before a freeze may arrive after it", async () => {
+    const held = await startJob();
+    await enqueue(client, "sturdy");
+    const dead = await take("w1");
+    await letLeaseRunOut();
+    const { rows } = await client.query(
+      "select job_id from stillwake.claim('w1', 'default', array['sturdy'], 5, '1 minute', p_held => array[$1::uuid])",
+      [held.lease],
+    );
+    expect(rows).toEqual([{ job_id: dead.job }]);
+    expect(await readJob(client, held.job)).toMatchObject({ state: "running", crashes: 0 });
+    expect(await settle(client, held, outcomes.completed)).toBe("completed");
+  });
+
   it("skips a job that cannot be recovered, reports it, and the pool continues", async () => {
     const bad = await startJob("frail");
     await client.query(`

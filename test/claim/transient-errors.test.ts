@@ -175,7 +175,7 @@ describe("a read-only server, such as a standby", () => {
       slots: 2,
       poll: "50ms",
     });
-    await worker.waitForEvent("push.ready");
+    await worker.waitForEvent("hints.ready");
     // Due while nothing can be written.
     const { id } = await stillwake.enqueue("reading", {}, { delay: "500ms" });
     await sql.query(`alter database ${database.name} set default_transaction_read_only = on`);
@@ -263,7 +263,7 @@ describe("all of them at random", () => {
         const { rows } = await sql.query(`select pg_terminate_backend(pid) ${ours}`);
         struck.refused += rows.length;
         await waitFor(() =>
-          workers.some((worker) => worker.eventsOf("push.lost").length > 0 && worker.worker.state === "working"),
+          workers.some((worker) => worker.eventsOf("hints.lost").length > 0 && worker.worker.state === "working"),
         );
         await sql.query("alter role limited connection limit -1");
       }

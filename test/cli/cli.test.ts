@@ -375,10 +375,11 @@ describe("stillwake dev with the pipelines of a project", () => {
     expect(first.output.stderr).toMatch(
       /^\S+patient\/helper\.mjs exports no pipeline: export the result of implement\(…\), .*\n$/,
     );
-    write("go", "");
     const [, id = ""] = /enqueued job (\S+)/.exec(first.output.stdout) ?? [];
-    const second = await dev(args, /completed job/);
+    const second = await dev(args, /resuming job/);
     expect(second.output.stdout).toContain(`resuming job ${id} of an earlier start`);
+    write("go", "");
+    await waitFor(() => second.output.stdout.includes("completed job"), { timeout: 20_000 });
     expect(second.output.stdout.match(/done once/g)).toHaveLength(1);
     const [, url = ""] = /is at (\S+)/.exec(second.output.stdout)!;
     const { attempts } = (await (await fetch(`${url}/v1/jobs/${id}/attempts`)).json()) as { attempts: object[] };

@@ -101,7 +101,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     expect(kb).toBeLessThan(150 * 1024);
   });
 
-  it("drains the queue and exits; stopped during a job, it hands the job back", async () => {
+  it("drains the queue and exits; stopped during a job, it releases the job", async () => {
     // Like the orchestrator's machines: with the image's command, and the database URL in the environment.
     await inside([...words.Entrypoint, ...words.Cmd, "--drain"], { STILLWAKE_DATABASE_URL: database.url });
     const stillwake = createStillwake({ url: database.url });

@@ -104,7 +104,7 @@ it("the linter detects mistakes", () => {
 });
 
 describe("fly.toml", () => {
-  const schema = atHand<object>("data/schemas/fly.toml.schema.json");
+  const schema = readOfficialSchema<object>("data/schemas/fly.toml.schema.json");
 
   it.each(Object.entries(calls).filter(([, [platform]]) => platform === "fly"))(
     `%s: has only known keys${schema ? ", and matches Fly's schema" : " (Fly's schema is not available)"}`,
@@ -371,7 +371,7 @@ describe("Cloud Run", () => {
 });
 
 describe("Kubernetes", () => {
-  const official = atHand<{ components: { schemas: Record<string, object> } }>(
+  const official = readOfficialSchema<{ components: { schemas: Record<string, object> } }>(
     "specs/kubernetes-batch-v1-openapi.json",
   );
   let described: (kind: string) => ValidateFunction;
@@ -726,10 +726,10 @@ describe("stillwake deploy", () => {
 });
 
 /**
- * What those who made a platform have described, which this project holds no copy of: in ../shared, or in the folder that STILLWAKE_SPECS names. Undefined where
- * it is not at hand.
+ * An official schema of a platform, which is not part of this repository: in ../shared/specs, or in the folder of STILLWAKE_SPECS.
+ * Undefined if it is not available.
  */
-function atHand<T>(name: string): T | undefined {
+function readOfficialSchema<T>(name: string): T | undefined {
   const given = process.env.STILLWAKE_SPECS;
   const places = [...(given ? [path.join(given, path.basename(name))] : []), path.join(ROOT, "../shared", name)];
   const file = places.find((place) => fs.existsSync(place));

@@ -216,8 +216,8 @@ describe.each(["database", "server"])("on a %s", (where) => {
     expect((await call(["schedules", "pause", "nightly"])).stdout).toBe("Schedule nightly is paused.\n");
     expect((await call(["schedules"])).stdout).toMatch(/^nightly +0 3 \* \* \* +UTC +work +paused/m);
     expect((await call(["schedules", "resume", "nightly"])).code).toBe(0);
-    const { slots } = json(await call(["schedules", "upcoming", "nightly", "--count", "2", "--json"]));
-    expect(slots).toHaveLength(2);
+    const { occurrences } = json(await call(["schedules", "upcoming", "nightly", "--count", "2", "--json"]));
+    expect(occurrences).toHaveLength(2);
     expect((await call(["schedules", "upcoming", "nightly"])).stdout).toMatch(/T03:00.*in \d+[dhms]\n/);
     await stillwake.schedules.set(schedule(`gone-${where}`, { cron: "@daily", pipeline: work, input: {} }));
     expect((await call(["schedules", "remove", `gone-${where}`])).code).toBe(0);
@@ -308,11 +308,11 @@ describe.each(["database", "server"])("on a %s", (where) => {
 });
 
 describe("cancel of a running job", () => {
-  it("prints that it was asked to stop", async () => {
+  it("prints that a cancel was requested", async () => {
     const { id } = await stillwake.enqueue(work, { gate: true });
     await waitFor(async () => (await stillwake.get(id)).state === "running", { timeout: 20_000 });
     const { stdout } = await runCommand(["cancel", id], connections.database);
-    expect(stdout).toBe(`${id}  running, asked to stop\n`);
+    expect(stdout).toBe(`${id}  running, cancel requested\n`);
     open();
     await ended(id);
   });

@@ -181,7 +181,7 @@ describe("the doctor", () => {
       /dark \(the last 3 machines ended without doing a job\) .*stillwake resume --pool/,
     );
     expect(
-      await dark(`trouble = '{"code": "PROVIDER_AUTH", "message": "refused", "remedy": "Make a new token"}'`),
+      await dark(`provider_error = '{"code": "PROVIDER_AUTH", "message": "refused", "remedy": "Make a new token"}'`),
     ).toMatch(/dark \(no machine can be started: refused\) Make a new token\.$/);
     const spent = "paused_at = now(), resume_at = now() + interval '1 day', pause_reason = 'the budget is used up'";
     expect(await dark(spent)).toMatch(/dark \(the budget is used up\) Raise it with `stillwake budget`/);
@@ -192,7 +192,7 @@ describe("the doctor", () => {
     });
   });
 
-  it("recognises a standby, and a server without fsync", async () => {
+  it("recognizes a standby, and a server without fsync", async () => {
     const dir = temporaryDirectory("doctor");
     fs.chmodSync(dir, 0o755);
     const { STILLWAKE_TEST_POSTGRES } = process.env;

@@ -53,7 +53,7 @@ describe("when a lock is never available", () => {
     cleanUp(() => database.drop());
     const holder = await connect(database.url);
     await holder.query("begin; lock table pg_catalog.pg_proc in share mode");
-    await expect(migrate({ url: database.url, patienceMs: 0 })).rejects.toThrow(/lock timeout/);
+    await expect(migrate({ url: database.url, retryTimeoutMs: 0 })).rejects.toThrow(/lock timeout/);
     expect((await holder.query("select to_regnamespace('stillwake') as schema")).rows).toEqual([{ schema: null }]);
   });
 });

@@ -63,8 +63,8 @@ describe("concurrent migrations", () => {
 });
 
 describe("without a database", () => {
-  it("migrate throws DatabaseUnavailable after its patience", async () => {
-    await expect(migrate({ url: "postgres://x@127.0.0.1:1/x", patienceMs: 50 })).rejects.toMatchObject({
+  it("migrate throws DatabaseUnavailable after its retry timeout", async () => {
+    await expect(migrate({ url: "postgres://x@127.0.0.1:1/x", retryTimeoutMs: 50 })).rejects.toMatchObject({
       code: "DATABASE_UNAVAILABLE",
       retryable: true,
       message: expect.stringMatching(

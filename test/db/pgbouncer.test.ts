@@ -101,8 +101,8 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
 
   passes(
     shared
-      ? "a worker without a direct URL says so once, works by looking, and leaves no session lock in the pool"
-      : "a worker without a direct URL has hints and presence, and takes its lock along when it goes",
+      ? "a worker without a direct URL reports it once, polls, and leaves no session lock in the pool"
+      : "a worker without a direct URL has hints and presence, and its lock ends with its session",
     async () => {
       const pool = `pooled-${options.mode}${options.settings ? "-prepared" : ""}`;
       const counted = countedEffects(pool, { pool, steps: 2 });
@@ -116,7 +116,7 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
         poll: "200ms",
         pollWithHints: "5m",
       });
-      await worker.waitForEvent(shared ? "push.unavailable" : "push.ready");
+      await worker.waitForEvent(shared ? "hints.unavailable" : "hints.ready");
       const jobs = await stillwake.enqueueMany(pool, new Array(40).fill({}));
       await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "20s" })));
       expect(counted.repeats()).toBe(0);
@@ -124,9 +124,9 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
       // Idle again: a poll wakes it in the one case and a hint in the other.
       const { id } = await stillwake.enqueue(pool, {});
       await stillwake.wait(id, { timeout: "20s" });
-      expect(worker.worker.health().push).toBe(shared ? "unavailable" : "ready");
-      expect(worker.eventsOf("push.unavailable")).toHaveLength(shared ? 1 : 0);
-      expect(worker.eventsOf("push.lost")).toEqual([]);
+      expect(worker.worker.health().hints).toBe(shared ? "unavailable" : "ready");
+      expect(worker.eventsOf("hints.unavailable")).toHaveLength(shared ? 1 : 0);
+      expect(worker.eventsOf("hints.lost")).toEqual([]);
       expect(await sessionLocks()).toBe(shared ? 0 : 1);
       expect(worker.eventsOf("claim.failed")).toEqual([]);
       await worker.worker.stop();
@@ -147,7 +147,7 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
       poll: "5m",
       pollWithHints: "5m",
     });
-    await worker.waitForEvent("push.ready");
+    await worker.waitForEvent("hints.ready");
     await worker.waitForEvent("claim.empty", { after: performance.now() - 500 });
     await using stillwake = createStillwake({ url: pooler.url });
     const { id } = await stillwake.enqueue(pool, {});
@@ -160,7 +160,7 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
     expect(await sessionLocks()).toBe(1);
     finish();
     await stillwake.wait(id, { timeout: "20s" });
-    expect(worker.eventsOf("push.unavailable")).toEqual([]);
+    expect(worker.eventsOf("hints.unavailable")).toEqual([]);
     await worker.worker.stop();
     await waitFor(async () => (await sessionLocks()) === 0, { what: "the worker's lock to be gone" });
   });
@@ -189,15 +189,15 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
         const jobs = await stillwake.enqueueMany(pool, new Array(400).fill({}));
         await Promise.all(workers.map(({ worker }) => worker.start()));
         await Promise.all(
-          workers.map((worker) => waitFor(() => worker.events.find(({ kind }) => kind.startsWith("push.")))),
+          workers.map((worker) => waitFor(() => worker.events.find(({ kind }) => kind.startsWith("hints.")))),
         );
         await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "30s" })));
         const said = workers.map((worker) =>
-          worker.events.filter(({ kind }) => kind.startsWith("push.")).map(({ kind }) => kind),
+          worker.events.filter(({ kind }) => kind.startsWith("hints.")).map(({ kind }) => kind),
         );
         const locks = await sessionLocks();
         recordFigure(`pooler: ${label}: session locks left in the pool by 20 workers`, locks);
-        expect({ locks, said }).toEqual({ locks: 0, said: workers.map(() => ["push.unavailable"]) });
+        expect({ locks, said }).toEqual({ locks: 0, said: workers.map(() => ["hints.unavailable"]) });
         expect(counted.repeats()).toBe(0);
       },
     );

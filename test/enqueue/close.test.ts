@@ -19,7 +19,7 @@ beforeAll(() => sql.query("select stillwake.register_pipeline('report')"));
 describe("close", () => {
   it("rejects calls that wait for Postgres with CLOSED, at once", async () => {
     await using proxy = await faultProxy(database.url);
-    const stillwake = createStillwake({ url: proxy.url, patience: "1m" });
+    const stillwake = createStillwake({ url: proxy.url, retryTimeout: "1m" });
     await stillwake.enqueue(report, 1);
     proxy.mode = "refuse";
     proxy.reset();

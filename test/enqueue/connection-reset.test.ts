@@ -44,7 +44,7 @@ const GOING_DOWN = message("E", Buffer.from(text));
 
 describe("a server that accepts and ends a connection in one packet", () => {
   it("is an outage for the client and does not crash its process", async () => {
-    const stillwake = createStillwake({ url, patience: "500ms" });
+    const stillwake = createStillwake({ url, retryTimeout: "500ms" });
     await expect(stillwake.pipelines()).rejects.toMatchObject({ code: "DATABASE_UNAVAILABLE" });
     await expect(stillwake.tenant("acme").pipelines()).rejects.toMatchObject({ code: "DATABASE_UNAVAILABLE" });
     await stillwake.close();

@@ -70,9 +70,9 @@ describe("the response to an enqueue is lost", () => {
     expect(await idsOf(n)).toEqual([id]);
   });
 
-  it("the client retries once even after its patience is over", async () => {
+  it("the client retries once even after its retry timeout is over", async () => {
     await using proxy = await faultProxy(database.url);
-    await using stillwake = createStillwake({ url: proxy.url, patience: "0ms" });
+    await using stillwake = createStillwake({ url: proxy.url, retryTimeout: "0ms" });
     await stillwake.register(report);
     const cut = proxy.cutAfterServerReceives(isEnqueue);
     const n = ++number;
@@ -222,9 +222,9 @@ describe("after a failover the connection is to a standby", () => {
 });
 
 describe("Postgres stays unreachable", () => {
-  it("longer than the patience: DatabaseUnavailable with a remedy, without much delay", async () => {
+  it("longer than the retry timeout: DatabaseUnavailable with a remedy, without much delay", async () => {
     await using proxy = await faultProxy(database.url);
-    await using stillwake = createStillwake({ url: proxy.url, patience: "400ms" });
+    await using stillwake = createStillwake({ url: proxy.url, retryTimeout: "400ms" });
     await stillwake.enqueue(report, ++number);
     proxy.mode = "refuse";
     proxy.reset();
@@ -247,11 +247,11 @@ describe("Postgres stays unreachable", () => {
     });
     await once(listener.listen(0, "127.0.0.1"), "listening");
     const url = `postgres://x@127.0.0.1:${(listener.address() as net.AddressInfo).port}/x`;
-    const clients = Array.from({ length: 20 }, () => createStillwake({ url, patience: "1500ms" }));
+    const clients = Array.from({ length: 20 }, () => createStillwake({ url, retryTimeout: "1500ms" }));
     await Promise.all(clients.map((client) => expect(client.list()).rejects.toThrow(/could not be reached/)));
     listener.close();
     await Promise.all(clients.map((client) => client.close()));
-    // 20, 40, 80 … 640 ms, half of each random: 6 to 8 attempts fit into the patience.
+    // 20, 40, 80 … 640 ms, half of each random: 6 to 8 attempts fit into the retry timeout.
     expect(connects.length / clients.length).toBeLessThan(9);
     expect(connects.length / clients.length).toBeGreaterThan(5);
     const late = connects.filter((at) => at > connects[0]! + 300).sort((a, b) => a - b);

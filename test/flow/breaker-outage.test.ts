@@ -291,13 +291,13 @@ describe("a breaker opened by an operator", () => {
     const declared = implement(pipeline(`${pool}-declared`, { pool, needs: [behind] }), code);
     const asking = implement(pipeline(`${pool}-asking`, { pool }), code);
     await startRecordedWorker({ url: database.url, pool, pipelines: [declared, asking], slots: 2 });
-    await stillwake.flow.open(pool, { reason: "they move house", by: "ada" });
+    await stillwake.flow.open(pool, { reason: "maintenance", by: "ada" });
     expect(await breakerOf(pool)).toMatchObject({ state: "open", openedBy: "ada", resumeAt: null });
     const held = (await stillwake.enqueue(declared.pipeline, 0)).id;
     const aside = (await stillwake.enqueue(asking.pipeline, 0)).id;
     const paused = ({ state }: { state: string }) => state === "paused";
-    expect(await until(held, paused)).toMatchObject({ runAt: null, pause: { reason: "they move house" }, attempt: 0 });
-    const reason = `${pool} was opened by ada: they move house`;
+    expect(await until(held, paused)).toMatchObject({ runAt: null, pause: { reason: "maintenance" }, attempt: 0 });
+    const reason = `${pool} was opened by ada: maintenance`;
     expect(await until(aside, paused)).toMatchObject({ runAt: null, pause: { reason, breaker: pool }, attempt: 0 });
     expect((await stillwake.get(held)).pause).not.toHaveProperty("resume_at");
     const startedAt = performance.now();
@@ -377,14 +377,14 @@ describe("a worker whose only jobs are paused by a breaker", () => {
       await stillwake.enqueueMany(contract, [1, 2, 3]);
       await open(name);
       const code = implement(contract, () => expect.unreachable());
-      const { events: heard, waitForEvent: hears } = await startRecordedWorker({
+      const { events: heard, waitForEvent } = await startRecordedWorker({
         url: database.url,
         pool: name,
         pipelines: [code],
         slots: 4,
       });
-      await hears("push.ready");
-      const { at } = await hears("claim.empty");
+      await waitForEvent("hints.ready");
+      const { at } = await waitForEvent("claim.empty");
       await passTo(at + 3000);
       const polls = heard.filter((event) => event.at > at && ["claimed", "claim.empty"].includes(event.kind));
       return { name, claims: polls.length };

@@ -213,10 +213,10 @@ describe("keys", () => {
 });
 
 describe("a watchdog", () => {
-  it("does not treat a parent as a ghost if its list is finished and its children have just ended", async () => {
+  it("does not complete a parent by its progress if its list is finished and its children have just ended", async () => {
     const part = pipeline(name());
     const { id, worker } = await run(
-      { pipeline: { ghosts: true }, until: ({ waitingFor }) => waitingFor === "children" },
+      { pipeline: { completeByProgress: true }, until: ({ waitingFor }) => waitingFor === "children" },
       async (parent) => {
         await parent.each("list", [1, 2], {}, () => {});
         return (await (await parent.spawn(part, numbers(1))).done()).length;

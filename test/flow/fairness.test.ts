@@ -15,62 +15,63 @@ import { startWorker } from "../support/processes/workers.ts";
 
 const { database, stillwake, name, start, query } = await inProcessFixture();
 /** A database in which nothing else runs. */
-const apart = await freshDatabase();
+const separateDatabase = await freshDatabase();
 const HOT = FULL ? 100_000 : 20_000;
 const SMALL = 50;
 const SLOTS = 16;
 /** One job of every tenant, and the jobs of the two claims that a worker may have in flight. */
 const ROTATION = SMALL + 1 + SLOTS;
 
-interface Labelled {
+interface TenantInput {
   tenant: string;
 }
 
-interface Scene {
+interface Scenario {
   hot: number;
-  contract?: PipelineOptions<Labelled, Labelled>;
+  contract?: PipelineOptions<TenantInput, TenantInput>;
   /** What a job does. */
-  code?(job: JobContext, input: Labelled): unknown;
+  code?(job: JobContext, input: TenantInput): unknown;
 }
 
-interface Served {
+interface RunResult {
   pool: string;
   /** For each small tenant: how many jobs were started between the enqueue and the start of its job. */
   before: number[];
 }
 
 /** The jobs of one hot tenant, if any, and one job of each small tenant: ten at the start, the others during the run. */
-async function serve({ hot, contract: options = {}, code }: Scene): Promise<Served> {
+async function runTenants({ hot, contract: options = {}, code }: Scenario): Promise<RunResult> {
   const pool = name();
-  const contract = pipeline<Labelled>(pool, { tenant: ({ tenant }) => tenant, ...options, pool });
+  const contract = pipeline<TenantInput>(pool, { tenant: ({ tenant }) => tenant, ...options, pool });
   const started: string[] = [];
   const waiting = new Map<string, number>();
   const before: number[] = [];
-  const arrivals: Promise<void>[] = [];
-  let arrived = 0;
-  async function arrive(): Promise<void> {
-    const tenant = `small ${++arrived}`;
+  const enqueues: Promise<void>[] = [];
+  let enqueued = 0;
+  async function enqueueSmall(): Promise<void> {
+    const tenant = `small ${++enqueued}`;
     await stillwake.enqueue(contract, { tenant });
     // The claim may be faster than the response to the enqueue.
     if (started.includes(tenant)) before.push(0);
     else waiting.set(tenant, started.length);
   }
-  const begin = (tenant: string) => {
+  const recordStart = (tenant: string) => {
     const since = waiting.get(tenant);
     if (since !== undefined) before.push(started.length - since);
     started.push(tenant);
-    if (arrived < SMALL && (hot === 0 || started.length % Math.floor(hot / SMALL) === 0)) arrivals.push(arrive());
+    if (enqueued < SMALL && (hot === 0 || started.length % Math.floor(hot / SMALL) === 0))
+      enqueues.push(enqueueSmall());
   };
   await stillwake.enqueueMany(contract, new Array(hot).fill({ tenant: "hot" }));
-  for (let n = 0; n < 10; n++) await arrive();
-  const run = async (job: JobContext, input: Labelled) => {
-    begin(input.tenant);
+  for (let n = 0; n < 10; n++) await enqueueSmall();
+  const run = async (job: JobContext, input: TenantInput) => {
+    recordStart(input.tenant);
     await code?.(job, input);
   };
   const { worker } = await start([implement(contract, run)], { pool, slots: SLOTS });
   const all = hot + SMALL;
   await waitFor(() => started.length >= all, { timeout: 240_000, interval: 20, what: `${all} jobs to start` });
-  await Promise.all(arrivals);
+  await Promise.all(enqueues);
   await worker.stop();
   expect(before).toHaveLength(SMALL);
   return { pool, before };
@@ -86,17 +87,17 @@ async function waitsOf(pool: string, hot: boolean): Promise<number[]> {
 
 describe("one hot tenant", { timeout: 300_000 }, () => {
   it("delays other tenants by at most one rotation", async () => {
-    const alone = await serve({ hot: 0 });
-    const beside = await serve({ hot: HOT });
-    recordTimes(`wait of ${SMALL} tenants by themselves`, await waitsOf(alone.pool, false));
-    recordTimes(`wait of ${SMALL} tenants beside ${HOT} jobs of another`, await waitsOf(beside.pool, false));
-    recordTimes(`wait of the hot one's ${HOT} jobs`, await waitsOf(beside.pool, true));
-    const maximum = Math.max(...beside.before);
+    const withoutHot = await runTenants({ hot: 0 });
+    const withHot = await runTenants({ hot: HOT });
+    recordTimes(`wait of ${SMALL} tenants by themselves`, await waitsOf(withoutHot.pool, false));
+    recordTimes(`wait of ${SMALL} tenants beside ${HOT} jobs of another`, await waitsOf(withHot.pool, false));
+    recordTimes(`wait of the hot tenant's ${HOT} jobs`, await waitsOf(withHot.pool, true));
+    const maximum = Math.max(...withHot.before);
     recordFigure(
       `jobs started before that of a small tenant, of ${HOT}`,
       maximum,
       "",
-      `at most; a turn is ${ROTATION}`,
+      `at most; a rotation is ${ROTATION}`,
     );
     expect(maximum).toBeLessThanOrEqual(ROTATION);
   });
@@ -104,7 +105,7 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
   it("with a key limit of four never has more than four running jobs, and delays no other tenant", async () => {
     let active = 0;
     let maximum = 0;
-    const { pool, before } = await serve({
+    const { pool, before } = await runTenants({
       hot: HOT / 10,
       contract: { key: ({ tenant }) => tenant, keyLimit: 4, onConflict: "wait" },
       async code(_job, { tenant }) {
@@ -137,14 +138,14 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
     const waits: number[] = [];
     for (let n = 0; n < tenants; n++) {
       const { id } = await stillwake.enqueue("nothing", null, { tenant: `small ${n}` });
-      const [then] = await query<{ count: number }>(`select count(*)::integer ${claimed} is not null`);
+      const [earlier] = await query<{ count: number }>(`select count(*)::integer ${claimed} is not null`);
       await stillwake.wait(id);
       const [job] = await query<{ before: number; ms: string }>(
         `select (select count(*)::integer ${claimed} < j.claimed_at) as before, extract(epoch from j.claimed_at - j.created_at) * 1000 as ms
         from stillwake.ended_jobs j where j.id = $1`,
         [id],
       );
-      before.push(job!.before - then!.count);
+      before.push(job!.before - earlier!.count);
       waits.push(Number(job!.ms));
     }
     const [left] = await query<{ count: number }>(
@@ -157,12 +158,12 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
 
   it("does not delay a job that is queued again: after a failure, a sleep or a delay", async () => {
     const pool = name();
-    const contract = pipeline<Labelled>(pool, {
+    const contract = pipeline<TenantInput>(pool, {
       pool,
       tenant: ({ tenant }) => tenant,
       retry: { initial: "600ms", max: "600ms" },
     });
-    const acts: Record<string, (job: JobContext) => unknown> = {
+    const behaviours: Record<string, (job: JobContext) => unknown> = {
       fails: (job) => {
         if (job.attempt === 1) throw new Error("once");
       },
@@ -170,8 +171,8 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
     };
     await stillwake.enqueueMany(contract, new Array(HOT / 2).fill({ tenant: "hot" }));
     for (const tenant of ["fails", "sleeps"]) await stillwake.enqueue(contract, { tenant });
-    await stillwake.enqueue(contract, { tenant: "comes late" }, { delay: "500ms" });
-    await start([implement(contract, (job, { tenant }) => acts[tenant]?.(job))], { pool, slots: SLOTS });
+    await stillwake.enqueue(contract, { tenant: "delayed" }, { delay: "500ms" });
+    await start([implement(contract, (job, { tenant }) => behaviours[tenant]?.(job))], { pool, slots: SLOTS });
     const rows = await waitFor(
       async () => {
         const ended = await query<{ tenant: string; before: number; left: number }>(
@@ -194,7 +195,7 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
 describe("weights", { timeout: 120_000 }, () => {
   it.each([[SLOTS], [200]])("of 3 and 1 give 3 times the share, in a worker with %i slots", async (slots) => {
     const pool = name();
-    const contract = pipeline<Labelled>(pool, { pool, tenant: ({ tenant }) => tenant });
+    const contract = pipeline<TenantInput>(pool, { pool, tenant: ({ tenant }) => tenant });
     const started: string[] = [];
     await stillwake.flow.weigh("heavy", 3);
     for (const tenant of ["light", "heavy"]) {
@@ -215,8 +216,8 @@ describe("weights", { timeout: 120_000 }, () => {
 describe("a turn", { timeout: 120_000 }, () => {
   it("needs no shared row: eight workers drain a pool of tenants without writing a common row", async () => {
     const pool = name();
-    const contract = pipeline<Labelled>(pool, { pool, tenant: ({ tenant }) => tenant });
-    const producer = createStillwake({ url: apart.url });
+    const contract = pipeline<TenantInput>(pool, { pool, tenant: ({ tenant }) => tenant });
+    const producer = createStillwake({ url: separateDatabase.url });
     await producer.flow.weigh("tenant 1", 2);
     await producer.enqueueMany(
       contract,
@@ -224,7 +225,7 @@ describe("a turn", { timeout: 120_000 }, () => {
     );
     // The statistics of a session are complete when it has ended.
     await producer.close();
-    const observer = await connect(apart.url);
+    const observer = await connect(separateDatabase.url);
     const send = async (text: string, values: unknown[] = []) => (await observer.query(text, values)).rows;
     const shared = ["pipelines", "pools", "tenants"];
     const versions = () =>
@@ -238,18 +239,18 @@ describe("a turn", { timeout: 120_000 }, () => {
     await waitFor(async () => (await writes()).every((count) => count > 0));
     const before = { versions: await versions(), writes: await writes() };
     let done = 0;
-    const crew = await Promise.all(
+    const workers = await Promise.all(
       Array.from({ length: 8 }, () =>
-        start([implement(contract, () => void done++)], { url: apart.url, pool, slots: 4 }),
+        start([implement(contract, () => void done++)], { url: separateDatabase.url, pool, slots: 4 }),
       ),
     );
     await waitFor(() => done >= 4000, { timeout: 60_000, interval: 10 });
-    await Promise.all(crew.map(({ worker }) => worker.stop()));
+    await Promise.all(workers.map(({ worker }) => worker.stop()));
     const counted = "select n_tup_upd::integer as count from pg_stat_user_tables where relname = 'live_jobs'";
     await waitFor(async () => (await send(counted))[0].count >= 4000, { what: "the statistics of all sessions" });
     expect(await versions()).toEqual(before.versions);
     expect(await writes()).toEqual(before.writes);
-    const takers = await send("select count(distinct worker)::integer as count from stillwake.ended_jobs");
-    expect(takers[0].count).toBeGreaterThan(1);
+    const claimers = await send("select count(distinct worker)::integer as count from stillwake.ended_jobs");
+    expect(claimers[0].count).toBeGreaterThan(1);
   });
 });

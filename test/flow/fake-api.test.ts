@@ -4,10 +4,10 @@ import { rateLimitHeaders } from "../../src/contract/rate-limit-headers.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { type RateLimitedApi, startRateLimitedApi } from "../support/fakes/rate-limited-api.ts";
 
-it("gives each window its own budget, the last one forever, and counts rejected calls", async () => {
+it("gives each window its own quota, the last one forever, and counts rejected calls", async () => {
   await using api = await startRateLimitedApi();
   api.latency(20);
-  api.windows({ budgets: [3, 1, 2], windowMs: 2000 });
+  api.windows({ quotas: [3, 1, 2], windowMs: 2000 });
   const windows = new Map<string, { limits: Set<string>; remaining: string[]; refused: number }>();
   // Sequential calls until the fourth window is exhausted: each window has at least a second, enough for fifty calls.
   while ((api.refusedPerWindow()[3] ?? 0) === 0) {
@@ -31,7 +31,7 @@ it("gives each window its own budget, the last one forever, and counts rejected 
 
 it("reports the end of its window, so that a caller that waits for it reaches the next one", async () => {
   await using api = await startRateLimitedApi();
-  api.windows({ budgets: [0, 5], windowMs: 2000 });
+  api.windows({ quotas: [0, 5], windowMs: 2000 });
   const refused = rateLimitHeaders(await fetch(api.url))!;
   const from = performance.now();
   expect(refused).toMatchObject({ limit: 0, remaining: 0 });
@@ -41,9 +41,9 @@ it("reports the end of its window, so that a caller that waits for it reaches th
   expect(api.refusedPerWindow()[0]).toBe(1);
 });
 
-it("rejects once by the secondary limit, which uses no budget", async () => {
+it("rejects once by the secondary limit, which uses no quota", async () => {
   await using api = await startRateLimitedApi();
-  api.windows({ budgets: [5], windowMs: 60_000 });
+  api.windows({ quotas: [5], windowMs: 60_000 });
   api.refuseOnce(7);
   const refused = await fetch(`${api.url}/search`);
   expect(refused.status).toBe(403);
@@ -57,7 +57,7 @@ it("rejects once by the secondary limit, which uses no budget", async () => {
 
 it("fails until it recovers, with a status or without a response", async () => {
   await using api = await startRateLimitedApi();
-  api.windows({ budgets: [1], windowMs: 60_000 });
+  api.windows({ quotas: [1], windowMs: 60_000 });
   api.fail(502);
   expect((await fetch(api.url)).status).toBe(502);
   expect((await fetch(api.url, { method: "POST", body: "x".repeat(100_000) })).status).toBe(502);
@@ -81,7 +81,7 @@ it("returns the maximum number of successful calls in any interval of a length",
 
 it("responds with a delay, counts calls on arrival, and closes while some are open", async () => {
   const api = await startRateLimitedApi();
-  api.windows({ budgets: [1], windowMs: 60_000 });
+  api.windows({ quotas: [1], windowMs: 60_000 });
   api.latency(600_000);
   const open = [fetch(api.url), fetch(api.url)].map((call) => expect(call).rejects.toThrow("fetch failed"));
   await waitFor(() => api.calls.length === 2, { what: "two calls" });
@@ -92,7 +92,7 @@ it("responds with a delay, counts calls on arrival, and closes while some are op
 
 it("accepts only windows of whole seconds", async () => {
   await using api = await startRateLimitedApi();
-  expect(() => api.windows({ budgets: [1], windowMs: 1500 })).toThrow("whole seconds");
+  expect(() => api.windows({ quotas: [1], windowMs: 1500 })).toThrow("whole seconds");
   expect(api.refusedPerWindow()).toEqual([]);
 });
 

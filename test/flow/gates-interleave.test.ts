@@ -112,7 +112,7 @@ describe("two concurrent calls", () => {
   it.each([
     ["uses of a period", { max: 3, period: "1 hour" }, 3],
     ["calls under way", { concurrency: 3 }, 3],
-    ["calls into a window that nothing is known of", { learn: true }, 1],
+    ["calls into a window of which nothing is known", { learn: true }, 1],
   ])("are granted no more %s than available", async (_, settings, wanted) => {
     await everyOrder(
       async () => {

@@ -194,9 +194,9 @@ describe("a gate", () => {
 });
 
 describe("the watchdog", () => {
-  it("completes ghosts of pipelines with `ghosts`, and ignores progress without counts", async () => {
+  it("completes jobs without remaining work if `completeByProgress` is set, and ignores progress without counts", async () => {
     const name = fresh();
-    const contract = pipeline(name, { pool: name, ghosts: true });
+    const contract = pipeline(name, { pool: name, completeByProgress: true });
     const jobs = await stillwake.enqueueMany(contract, [1, 2, 3, 4]);
     const received = [{ done: 5, total: 5 }, { done: "three", total: 10 }, { total: 0 }, { done: 1, total: 5 }];
     for (const [index, progress] of received.entries()) {

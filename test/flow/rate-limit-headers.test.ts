@@ -15,13 +15,13 @@ const github = { date, "x-ratelimit-limit": "5000", "x-ratelimit-used": "1", "x-
 describe("GitHub", () => {
   it.each<Case>([
     [
-      "a call within the budget reports what is left, and until when",
+      "a call within the quota reports what is left, and until when",
       200,
       { ...github, "x-ratelimit-remaining": "4999", "x-ratelimit-reset": `${now + 3599}` },
       { limit: 5000, remaining: 4999, resetMs: 3_599_000 },
     ],
     [
-      "a call beyond the budget is rejected until the window ends",
+      "a call beyond the quota is rejected until the window ends",
       403,
       { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now + 90}` },
       { limit: 5000, remaining: 0, resetMs: 90_000, refusedMs: 90_000 },
@@ -51,14 +51,14 @@ describe("GitHub", () => {
       { limit: 5000, remaining: 4000, resetMs: 1_800_000, refusedMs: 60_000 },
     ],
     [
-      "a forbidden call with budget left is not a rate limit",
+      "a forbidden call with quota left is not a rate limit",
       403,
       { ...github, "x-ratelimit-remaining": "4000", "x-ratelimit-reset": `${now + 1800}` },
       { limit: 5000, remaining: 4000, resetMs: 1_800_000 },
     ],
-    ["a forbidden call that says nothing tells nothing", 403, { date }, undefined],
+    ["a forbidden call without headers reports nothing", 403, { date }, undefined],
     [
-      "an empty budget without a reset blocks for a minute",
+      "an empty quota without a reset blocks for a minute",
       403,
       { "x-ratelimit-remaining": "0" },
       { remaining: 0, refusedMs: 60_000 },
@@ -123,7 +123,7 @@ describe("the headers of the IETF", () => {
       { limit: 100, remaining: 50, resetMs: 30_000 },
     ],
     [
-      "a budget in bytes is ignored while some are left",
+      "a quota in bytes is ignored while some are left",
       200,
       {
         ratelimit: '"bytes";r=5;t=30, "calls";r=50;t=20',
@@ -166,13 +166,13 @@ describe("OpenAI", () => {
 
   it.each<Case>([
     [
-      "requests are the budget while tokens are left",
+      "requests are the quota while tokens are left",
       200,
       { ...openai, "x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0s" },
       { limit: 60, remaining: 59, resetMs: 1000 },
     ],
     [
-      "without tokens there is no budget until the reset",
+      "without tokens there is no quota until the reset",
       200,
       { ...openai, "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s" },
       { limit: 60, remaining: 0, resetMs: 360_000 },
@@ -239,7 +239,7 @@ describe("Anthropic", () => {
         [`anthropic-ratelimit-${kind}-remaining`]: "0",
         [`anthropic-ratelimit-${kind}-reset`]: "2025-08-21T14:40:45.5+02:00",
       };
-      return [`without ${kind} there is no budget`, 200, headers, { limit: 1000, remaining: 0, resetMs: 45_500 }];
+      return [`without ${kind} there is no quota`, 200, headers, { limit: 1000, remaining: 0, resetMs: 45_500 }];
     }),
     [
       "a rejection has a time",
@@ -262,12 +262,7 @@ describe("a rejection", () => {
     ["lasts a day at most", 429, { "retry-after": "604800" }, { refusedMs: DAY_MS }],
     ["tells only when the window ends", 429, { "ratelimit-reset": "5" }, { resetMs: 5000, refusedMs: 5000 }],
     ["may be a 503 with a time", 503, { "retry-after": "10" }, { refusedMs: 10_000 }],
-    [
-      "may be a 503 without budget",
-      503,
-      { ratelimit: '"a";r=0;t=4' },
-      { remaining: 0, resetMs: 4000, refusedMs: 4000 },
-    ],
+    ["may be a 503 without quota", 503, { ratelimit: '"a";r=0;t=4' }, { remaining: 0, resetMs: 4000, refusedMs: 4000 }],
     ["is no 503 that says nothing", 503, {}, undefined],
     ["is no 500 with a time", 500, { "retry-after": "10" }, undefined],
     ["is no 202 with a time", 202, { "retry-after": "10" }, undefined],
@@ -340,12 +335,12 @@ describe("anything else", () => {
       { limit: 900, remaining: 899, resetMs: 60_000 },
     ],
     [
-      "a malformed budget is ignored",
+      "a malformed quota is ignored",
       200,
       { "x-ratelimit-limit": "unlimited", "x-ratelimit-remaining": "-1", "x-ratelimit-reset": "never" },
       undefined,
     ],
-    ["a budget that nobody could spend is not told", 200, { "x-ratelimit-remaining": "4294967295" }, undefined],
+    ["a quota that no caller could use up is not reported", 200, { "x-ratelimit-remaining": "4294967295" }, undefined],
     [
       "valid values count beside malformed ones",
       200,

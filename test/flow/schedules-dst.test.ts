@@ -1,12 +1,12 @@
-// Cron and daylight saving time. Compares every slot of thirty zones over ten years with an independent oracle
-// (support/database/cron-oracle.ts), then fires the same slots: three concurrent schedulers run at random times, with
-// long gaps, and each local slot becomes one job.
+// Cron and daylight saving time. Compares every occurrence of thirty zones over ten years with an independent oracle
+// (support/database/cron-oracle.ts), then fires the same occurrences: three concurrent schedulers run at random times, with
+// long gaps, and each local time becomes one job.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { stopClock } from "../../src/testing/index.ts";
 import {
-  type ExpectedSlot,
-  expectedSlots,
+  type ExpectedOccurrence,
+  expectedOccurrences,
   type Regime,
   regimesOf,
   type Spec,
@@ -93,11 +93,11 @@ function nameOf(kind: string, zone: string): string {
   return `${kind}-${zone.toLowerCase().replace("/", ".")}`;
 }
 
-/** The database's slots of a cron, as many as expected and one more, which must be after the range. */
+/** The database's occurrences of a cron, as many as expected and one more, which must be after the range. */
 async function compare(spec: Spec, zone: string, after: number, until: number): Promise<number> {
-  const expected = expectedSlots(spec, clocks.get(zone)!, after, until);
+  const expected = expectedOccurrences(spec, clocks.get(zone)!, after, until);
   const { rows } = await sql.query(
-    "select slot || ' ' || extract(epoch from at)::bigint as line, at from stillwake.upcoming($1, $2, $3, $4)",
+    "select occurrence || ' ' || extract(epoch from at)::bigint as line, at from stillwake.upcoming($1, $2, $3, $4)",
     [spec.cron, zone, expected.length + 1, new Date(after)],
   );
   const beyond = rows.pop();
@@ -109,8 +109,8 @@ async function compare(spec: Spec, zone: string, after: number, until: number): 
   return expected.length;
 }
 
-function lineOf({ slot, at }: ExpectedSlot): string {
-  return `${slot} ${at / 1000}`;
+function lineOf({ occurrence, at }: ExpectedOccurrence): string {
+  return `${occurrence} ${at / 1000}`;
 }
 
 /** The times at which the clocks of a zone change. */
@@ -121,37 +121,47 @@ function changesOf(zone: string): number[] {
     .map((regime) => regime.from);
 }
 
-describe("the slots of 30 zones over 10 years", () => {
+describe("the occurrences of 30 zones over 10 years", () => {
   it("are computed from the same time zone rules by both", () => {
     recordFigure("zones of which Node and Postgres have the same clocks", zones.length, "", `of ${wanted.length}`);
     expect(zones.length).toBeGreaterThanOrEqual(wanted.length - 3);
   });
 
   it("match the oracle, for times of day", async () => {
-    let slots = 0;
+    let occurrences = 0;
     for (const zone of zones) {
-      slots += await compare(night, zone, from, to);
-      for (const spec of FULL ? [weekend, sunday, either] : []) slots += await compare(spec, zone, from, to);
+      occurrences += await compare(night, zone, from, to);
+      for (const spec of FULL ? [weekend, sunday, either] : []) occurrences += await compare(spec, zone, from, to);
       if (FULL) continue;
       for (const change of changesOf(zone)) {
-        slots += await compare(weekend, zone, change - 3 * DAY, change + 5 * DAY);
-        slots += await compare(either, zone, change - 3 * DAY, change + 40 * DAY);
+        occurrences += await compare(weekend, zone, change - 3 * DAY, change + 5 * DAY);
+        occurrences += await compare(either, zone, change - 3 * DAY, change + 40 * DAY);
       }
     }
-    recordFigure("slots computed at times of day, all as the oracle has them", slots, "", "30 zones, 10 years");
+    recordFigure(
+      "occurrences computed at times of day, all as the oracle has them",
+      occurrences,
+      "",
+      "30 zones, 10 years",
+    );
   }, 300_000);
 
   it("match the oracle, for intervals", async () => {
-    let slots = 0;
+    let occurrences = 0;
     for (const zone of zones) {
-      if (FULL) slots += await compare(hourly, zone, from, to);
+      if (FULL) occurrences += await compare(hourly, zone, from, to);
       for (const change of changesOf(zone)) {
-        slots += await compare(quarter, zone, change - 20 * HOUR, change + 20 * HOUR);
-        slots += await compare(hourly, zone, change - 2 * DAY, change + 9 * DAY);
+        occurrences += await compare(quarter, zone, change - 20 * HOUR, change + 20 * HOUR);
+        occurrences += await compare(hourly, zone, change - 2 * DAY, change + 9 * DAY);
       }
     }
     const changes = zones.reduce((sum, zone) => sum + changesOf(zone).length, 0);
-    recordFigure("slots of intervals, all equal to the oracle's", slots, "", `${changes} changes of clocks`);
+    recordFigure(
+      "occurrences of intervals, all equal to the oracle's",
+      occurrences,
+      "",
+      `${changes} changes of clocks`,
+    );
     expect(changes).toBeGreaterThan(400);
   }, 300_000);
 });
@@ -168,9 +178,9 @@ describe("three schedulers replay the years", () => {
   const whole = () =>
     years.map((year) => ({ chosen: zones, begin: Date.UTC(year, 0, 1), end: Date.UTC(year + 1, 0, 1) }));
 
-  it("with gaps of random length, and each local slot becomes one job", async () => {
+  it("with gaps of random length, and each local time becomes one job", async () => {
     const random = dice(20_261_115);
-    const found = { slots: 0, twice: 0, missing: 0, ticks: 0, joined: 0, most: 0 };
+    const found = { occurrences: 0, twice: 0, missing: 0, ticks: 0, joined: 0, most: 0 };
     for (const { chosen, begin, end } of FULL ? whole() : windows()) {
       await setClock(begin);
       const expected = new Set<string>();
@@ -181,8 +191,8 @@ describe("three schedulers replay the years", () => {
             name,
             JSON.stringify({ cron: spec.cron, zone, pipeline: "tick", overlap: "allow", catch_up: "all" }),
           ]);
-          for (const slot of expectedSlots(spec, clocks.get(zone)!, begin, end))
-            expected.add(`${name} ${lineOf(slot)}`);
+          for (const occurrence of expectedOccurrences(spec, clocks.get(zone)!, begin, end))
+            expected.add(`${name} ${lineOf(occurrence)}`);
         }
       }
       const near = chosen.flatMap(changesOf).filter((at) => at > begin && at < end);
@@ -199,12 +209,12 @@ describe("three schedulers replay the years", () => {
       }
 
       const { rows } = await sql.query(
-        `select origin ->> 'schedule' || ' ' || (origin ->> 'slot') || ' ' || extract(epoch from (origin ->> 'at')::timestamptz)::bigint as line, count(*)::int as n
+        `select origin ->> 'schedule' || ' ' || (origin ->> 'occurrence') || ' ' || extract(epoch from (origin ->> 'at')::timestamptz)::bigint as line, count(*)::int as n
         from stillwake.live_jobs group by 1`,
       );
       const fired = new Set(rows.map(({ line }) => line));
       const missing = [...expected].filter((line) => !fired.has(line));
-      found.slots += expected.size;
+      found.occurrences += expected.size;
       found.twice += rows.reduce((sum, { n }) => sum + n - 1, 0);
       found.missing += missing.length;
       expect(missing.slice(0, 5)).toEqual([]);
@@ -212,14 +222,14 @@ describe("three schedulers replay the years", () => {
       await sql.query("select stillwake.remove_schedule(name) from stillwake.schedules where paused_at is null");
       await sql.query("truncate stillwake.live_jobs, stillwake.idempotency_keys");
     }
-    const note = `${found.ticks} looks by 3 schedulers, gaps up to ${Math.round(found.most / HOUR)} h`;
-    recordFigure("slots replayed", found.slots, "", note);
-    recordFigure("slots that became two jobs", found.twice, "", note);
-    recordFigure("slots that became none", found.missing, "", note);
+    const note = `${found.ticks} calls by 3 schedulers, gaps up to ${Math.round(found.most / HOUR)} h`;
+    recordFigure("occurrences replayed", found.occurrences, "", note);
+    recordFigure("occurrences that became two jobs", found.twice, "", note);
+    recordFigure("occurrences that became none", found.missing, "", note);
     expect(found).toMatchObject({ twice: 0, missing: 0, joined: 0 });
   }, 3_600_000);
 
-  /** All three run until nothing is due. Returns how often the job of a slot existed already. */
+  /** All three run until nothing is due. Returns how often the job of an occurrence existed already. */
   async function lookTogether(): Promise<number> {
     let joined = 0;
     for (;;) {

@@ -1,4 +1,4 @@
-// Schedules in a running worker: a sleeping worker wakes up for the slot without polling, three workers create one job per slot, and
+// Schedules in a running worker: a sleeping worker wakes up for the occurrence without polling, three workers create one job per occurrence, and
 // schedules continue after a database outage. On a separate server, which is stopped and started, and whose log shows the statements.
 import { describe, expect, it, onTestFinished } from "vitest";
 import { pipeline, type ScheduledFor, schedule } from "../../src/index.ts";
@@ -13,7 +13,7 @@ import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 // Each line of the log starts with the application name.
 const server = await startPostgresServer({ log_statement: "all", log_line_prefix: "<%a> " });
 const client = await connect(server.url);
-const stillwake = openStillwake(server.url, { patience: "forever" });
+const stillwake = openStillwake(server.url, { retryTimeout: "forever" });
 
 /** Moves the database's clock to about `seconds` before its next full minute. */
 async function beforeTheMinute(seconds: number): Promise<void> {
@@ -23,7 +23,7 @@ async function beforeTheMinute(seconds: number): Promise<void> {
   await travel(server.url, `${Math.round(ahead * 1000)}ms`);
 }
 
-/** A pipeline that records the slots of its jobs, in a new pool, for one test. */
+/** A pipeline that records the occurrences of its jobs, in a new pool, for one test. */
 function noting(name: string) {
   const seen: ScheduledFor[] = [];
   const contract = pipeline(name, { pool: name });
@@ -35,7 +35,7 @@ function noting(name: string) {
 }
 
 describe("a worker that sleeps", () => {
-  it("wakes up for the slot without polling", async () => {
+  it("wakes up for the occurrence without polling", async () => {
     const { seen, contract, code } = noting("sleeper");
     await beforeTheMinute(6);
     await stillwake.schedules.set(schedule("sleeper", { cron: "* * * * *", pipeline: contract }));
@@ -58,7 +58,7 @@ describe("a worker that sleeps", () => {
       what: "the worker to query the next due time",
     });
     const requested = received().filter(asks).length;
-    await waitFor(() => seen.length === 1, { timeout: 40_000, interval: 50, what: "the slot to run" });
+    await waitFor(() => seen.length === 1, { timeout: 40_000, interval: 50, what: "the occurrence to run" });
     const until = received().filter(asks).length;
     const { rows } = await client.query(
       "select extract(epoch from created_at - (origin ->> 'at')::timestamptz) * 1000 as late from stillwake.jobs where pipeline = 'sleeper'",
@@ -67,14 +67,14 @@ describe("a worker that sleeps", () => {
     expect(Number(rows[0].late)).toBeGreaterThanOrEqual(0);
     expect(seen[0]).toMatchObject({
       name: "sleeper",
-      slot: expect.stringMatching(/^\d{4}-.*\+00:00$/),
+      occurrence: expect.stringMatching(/^\d{4}-.*\+00:00$/),
       at: expect.any(Date),
     });
     // The claim that created and took the job, and one or two when it ended: not one per second of sleep.
     expect(until - requested).toBeLessThanOrEqual(4);
-    recordFigure("a sleeping worker: the job of a slot is there after", Math.round(Number(rows[0].late)), "ms");
+    recordFigure("a sleeping worker: the job of an occurrence is there after", Math.round(Number(rows[0].late)), "ms");
     recordFigure(
-      "a sleeping worker: claims and questions while it waits for a slot",
+      "a sleeping worker: claims and queries while it waits for an occurrence",
       until - requested,
       "",
       "up to 6 s",
@@ -82,7 +82,7 @@ describe("a worker that sleeps", () => {
     await worker.stop();
   }, 90_000);
 
-  it("three of them create one job per slot", async () => {
+  it("three of them create one job per occurrence", async () => {
     const { seen, contract, code } = noting("three");
     await stillwake.schedules.set(
       schedule("three", { cron: "* * * * *", pipeline: contract, overlap: "allow", catchUp: "all" }),
@@ -91,18 +91,18 @@ describe("a worker that sleeps", () => {
     for (let n = 0; n < 3; n++) await startRecordedWorker({ ...options, name: `three-${n}` });
     for (let minute = 1; minute <= 8; minute++) {
       await travel(server.url, "1m");
-      await waitFor(() => seen.length >= minute, { timeout: 30_000, what: `slot ${minute}` });
+      await waitFor(() => seen.length >= minute, { timeout: 30_000, what: `occurrence ${minute}` });
     }
     const { rows } = await client.query(
-      "select count(*)::int as jobs, count(distinct origin ->> 'slot')::int as slots from stillwake.jobs where pipeline = 'three'",
+      "select count(*)::int as jobs, count(distinct origin ->> 'occurrence')::int as occurrences from stillwake.jobs where pipeline = 'three'",
     );
-    expect(rows[0].jobs).toBe(rows[0].slots);
-    expect(new Set(seen.map(({ slot }) => slot)).size).toBe(seen.length);
+    expect(rows[0].jobs).toBe(rows[0].occurrences);
+    expect(new Set(seen.map(({ occurrence }) => occurrence)).size).toBe(seen.length);
   }, 90_000);
 });
 
 describe("a worker whose slots are all occupied", () => {
-  it("creates the jobs of slots in time, with one query each", async () => {
+  it("creates the jobs of occurrences in time, with one query each", async () => {
     const { contract, code } = noting("full");
     const long = pipeline("long", { pool: "full" });
     const { promise: released, resolve: release } = deferred();
@@ -114,20 +114,20 @@ describe("a worker whose slots are all occupied", () => {
     await stillwake.schedules.set(schedule("full-2", { cron: "* * * * *", pipeline: contract, overlap: "queue" }));
     await stillwake.enqueue(long, {});
     const from = server.log().length;
-    const { waitForEvent: hears } = await startRecordedWorker({
+    const { waitForEvent } = await startRecordedWorker({
       url: server.url,
       directUrl: false,
       pool: "full",
       slots: 1,
       pipelines: [code, implement(long, () => released)],
     });
-    await hears("attempt.started");
+    await waitForEvent("attempt.started");
     const created = async () =>
       (await client.query("select origin from stillwake.jobs where pipeline = 'full'")).rowCount;
     await waitFor(async () => (await created()) === 2, {
       timeout: 40_000,
       interval: 50,
-      what: "the jobs of both slots",
+      what: "the jobs of both occurrences",
     });
     const { rows } = await client.query(
       "select max(extract(epoch from created_at - (origin ->> 'at')::timestamptz)) * 1000 as late from stillwake.jobs where pipeline = 'full'",
@@ -144,7 +144,7 @@ describe("a worker whose slots are all occupied", () => {
       { fired: 1, missed: 0 },
       { fired: 1, missed: 0 },
     ]);
-    recordFigure("a full worker: the job of a slot is there after", Math.round(Number(rows[0].late)), "ms");
+    recordFigure("a full worker: the job of an occurrence is there after", Math.round(Number(rows[0].late)), "ms");
     release();
   }, 90_000);
 });
@@ -165,7 +165,10 @@ describe("the database is down for ten minutes", () => {
     );
     await stillwake.schedules.set(schedule("latest", { ...nine, pipeline: item.contract }));
     await travel(server.url, "1m");
-    await waitFor(() => all.seen.length >= 1 && item.seen.length >= 1, { timeout: 30_000, what: "the first slots" });
+    await waitFor(() => all.seen.length >= 1 && item.seen.length >= 1, {
+      timeout: 30_000,
+      what: "the first occurrences",
+    });
 
     await server.kill("SIGINT");
     for (const worker of workers) await worker.waitForEvent("database.lost", { timeout: 30_000 });
@@ -177,28 +180,31 @@ describe("the database is down for ten minutes", () => {
       what: "schedules to continue",
     });
     await travel(server.url, "1m");
-    await waitFor(() => all.seen.length >= 12 && item.seen.length >= 3, { timeout: 60_000, what: "the next slot" });
+    await waitFor(() => all.seen.length >= 12 && item.seen.length >= 3, {
+      timeout: 60_000,
+      what: "the next occurrence",
+    });
 
     const fresh = await connect(server.url);
     const { rows } = await fresh.query(
-      `select origin ->> 'schedule' as name, count(*)::int as jobs, count(distinct origin ->> 'slot')::int as slots,
+      `select origin ->> 'schedule' as name, count(*)::int as jobs, count(distinct origin ->> 'occurrence')::int as occurrences,
         extract(epoch from max((origin ->> 'at')::timestamptz) - min((origin ->> 'at')::timestamptz))::int / 60 + 1 as due,
         count(*) filter (where created_at > (origin ->> 'at')::timestamptz + interval '1 minute')::int as late
       from stillwake.jobs where pipeline in ('every', 'latest') group by 1 order by 1`,
     );
     const [every, latest] = rows;
-    // Each slot has one job, in order, although the database was down for most of them.
-    expect(every).toMatchObject({ jobs: every.due, slots: every.due });
+    // Each occurrence has one job, in order, although the database was down for most of them.
+    expect(every).toMatchObject({ jobs: every.due, occurrences: every.due });
     expect(every.due).toBeGreaterThanOrEqual(12);
-    expect(latest.jobs).toBe(latest.slots);
+    expect(latest.jobs).toBe(latest.occurrences);
     const states = Object.fromEntries((await stillwake.schedules.list()).map((state) => [state.name, state]));
     expect(states.every).toMatchObject({ missed: 0, lastError: null });
-    // Fired and missed slots together are all due slots.
+    // Fired and missed occurrences together are all due occurrences.
     expect(latest.jobs + states.latest!.missed + states.latest!.skipped).toBe(latest.due);
     expect(states.latest!.missed).toBeGreaterThanOrEqual(8);
-    recordFigure("slots that ran late after 10 minutes without the database", every.late, "", "catchUp all");
-    recordFigure("slots lost", every.due - every.slots, "", "catchUp all");
-    recordFigure("slots counted as missed", states.latest!.missed, "", "catchUp one");
+    recordFigure("occurrences that ran late after 10 minutes without the database", every.late, "", "catchUp all");
+    recordFigure("occurrences lost", every.due - every.occurrences, "", "catchUp all");
+    recordFigure("occurrences counted as missed", states.latest!.missed, "", "catchUp one");
   }, 180_000);
 });
 
@@ -212,9 +218,9 @@ describe("without a worker", () => {
       await fresh.query("select stillwake.watchdog()");
     }
     const { rows } = await fresh.query(
-      "select count(*)::int as jobs, count(distinct origin ->> 'slot')::int as slots from stillwake.live_jobs where pipeline = 'lone'",
+      "select count(*)::int as jobs, count(distinct origin ->> 'occurrence')::int as occurrences from stillwake.live_jobs where pipeline = 'lone'",
     );
-    expect(rows[0].jobs).toBe(rows[0].slots);
-    expect(rows[0].slots).toBeGreaterThanOrEqual(5);
+    expect(rows[0].jobs).toBe(rows[0].occurrences);
+    expect(rows[0].occurrences).toBeGreaterThanOrEqual(5);
   });
 });

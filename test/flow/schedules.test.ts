@@ -1,4 +1,4 @@
-// Schedules: validation, slots and daylight saving time, overlap and catchUp, and who creates the jobs.
+// Schedules: validation, occurrences and daylight saving time, overlap and catchUp, and who creates the jobs.
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
 import { runDoctor } from "../../src/db/doctor.ts";
@@ -34,10 +34,10 @@ async function set(name: string, settings: Record<string, unknown>): Promise<boo
   return rows[0].changed;
 }
 
-/** The result of run_schedules(), as "act slot". */
+/** The result of run_schedules(), as "act occurrence". */
 async function runSchedules(): Promise<string[]> {
-  const { rows } = await sql.query("select act, slot, count::int from stillwake.run_schedules()");
-  return rows.map(({ act, slot, count }) => `${act} ${count > 1 ? `${count} to ` : ""}${slot}`);
+  const { rows } = await sql.query("select act, occurrence, count::int from stillwake.run_schedules()");
+  return rows.map(({ act, occurrence, count }) => `${act} ${count > 1 ? `${count} to ` : ""}${occurrence}`);
 }
 
 async function row(name: string): Promise<Record<string, unknown>> {
@@ -45,19 +45,19 @@ async function row(name: string): Promise<Record<string, unknown>> {
   return rows[0];
 }
 
-async function slots(cron: string, zone: string, after: string, count: number): Promise<string[]> {
-  const { rows } = await sql.query("select slot, at from stillwake.upcoming($1, $2, $3, $4)", [
+async function occurrences(cron: string, zone: string, after: string, count: number): Promise<string[]> {
+  const { rows } = await sql.query("select occurrence, at from stillwake.upcoming($1, $2, $3, $4)", [
     cron,
     zone,
     count,
     after,
   ]);
-  return rows.map((item) => `${item.slot} = ${item.at.toISOString().slice(0, 16)}Z`);
+  return rows.map((item) => `${item.occurrence} = ${item.at.toISOString().slice(0, 16)}Z`);
 }
 
-async function jobs(): Promise<{ id: string; slot: string; state: string }[]> {
+async function jobs(): Promise<{ id: string; occurrence: string; state: string }[]> {
   const { rows } = await sql.query(
-    "select id, origin ->> 'slot' as slot, state, waiting_for from stillwake.jobs order by (origin ->> 'at')::timestamptz, id",
+    "select id, origin ->> 'occurrence' as occurrence, state, waiting_for from stillwake.jobs order by (origin ->> 'at')::timestamptz, id",
   );
   return rows;
 }
@@ -160,7 +160,7 @@ describe("a cron expression", () => {
     ["  5   4\t* * * ", "2030-01-01T00:00Z", ["2030-01-01T04:05"]],
     ["0 0 1 JAN,Jul *", "2030-02-01T00:00Z", ["2030-07-01T00:00", "2031-01-01T00:00"]],
   ])("%s after %s", async (cron, after, expected) => {
-    const found = await slots(cron, "UTC", after, expected.length);
+    const found = await occurrences(cron, "UTC", after, expected.length);
     expect(found.map((line) => line.split(" ")[0])).toEqual(expected);
   });
 });
@@ -168,7 +168,7 @@ describe("a cron expression", () => {
 describe("daylight saving time", () => {
   it.each([
     [
-      "Berlin skips 02:00 to 03:00: slots in between run at 03:00",
+      "Berlin skips 02:00 to 03:00: occurrences in between run at 03:00",
       "0,30 2,3 * * *",
       "Europe/Berlin",
       "2024-03-30T12:00Z",
@@ -199,7 +199,7 @@ describe("daylight saving time", () => {
       ["2024-10-28T02:30 = 2024-10-28T01:30Z"],
     ],
     [
-      "Berlin, an interval: no slot in the skipped hour",
+      "Berlin, an interval: no occurrence in the skipped hour",
       "*/30 * * * *",
       "Europe/Berlin",
       "2024-03-31T00:15Z",
@@ -261,7 +261,7 @@ describe("daylight saving time", () => {
       ["2024-04-07T01:45 = 2024-04-06T14:45Z", "2024-04-08T01:45 = 2024-04-07T15:15Z"],
     ],
     [
-      "Apia has no 30 December 2011: its slots run at the start of the 31st",
+      "Apia has no 30 December 2011: its occurrences run at the start of the 31st",
       "0 9 * * *",
       "Pacific/Apia",
       "2011-12-29T12:00Z",
@@ -340,10 +340,10 @@ describe("daylight saving time", () => {
       ["2023-03-19T02:30 = 2023-03-19T01:30Z", "2023-03-20T02:30 = 2023-03-20T02:30Z"],
     ],
   ])("%s", async (_, cron, zone, after, expected) => {
-    expect(await slots(cron, zone, after, expected.length)).toEqual(expected);
+    expect(await occurrences(cron, zone, after, expected.length)).toEqual(expected);
   });
 
-  it("a skipped slot becomes a job when the clocks jump, a repeated one becomes one job", async () => {
+  it("a skipped occurrence becomes a job when the clocks jump, a repeated one becomes one job", async () => {
     await at("2024-03-30T12:00:00Z");
     await set("skipped", { cron: "30 2 * * *", zone: "Europe/Berlin" });
     await at("2024-03-31T00:59:59Z");
@@ -364,14 +364,14 @@ describe("daylight saving time", () => {
   });
 });
 
-describe("overlap: the job of the previous slot is still live", () => {
-  it('"skip": the slot has no job, and is counted', async () => {
+describe("overlap: the job of the previous occurrence is still live", () => {
+  it('"skip": the occurrence has no job, and is counted', async () => {
     await set("x", { cron: "* * * * *" });
     await at("2030-01-07T12:01:00Z");
     expect(await runSchedules()).toEqual(["fired 2030-01-07T12:01+00:00"]);
     await at("2030-01-07T12:02:00Z");
     expect(await runSchedules()).toEqual(["skipped 2030-01-07T12:02+00:00"]);
-    expect(await row("x")).toMatchObject({ skipped: "1", fired: "1", last_slot: "2030-01-07T12:01+00:00" });
+    expect(await row("x")).toMatchObject({ skipped: "1", fired: "1", last_occurrence: "2030-01-07T12:01+00:00" });
     await end((await jobs())[0]!.id);
     await at("2030-01-07T12:03:00Z");
     expect(await runSchedules()).toEqual(["fired 2030-01-07T12:03+00:00"]);
@@ -422,26 +422,26 @@ describe("overlap: the job of the previous slot is still live", () => {
   });
 });
 
-describe("catchUp: slots that passed while nothing fired schedules", () => {
+describe("catchUp: occurrences that passed while nothing fired schedules", () => {
   it.each([
     ["one", ["fired 2030-01-07T12:10", "missed 9 to 2030-01-07T12:09"]],
     ["none", ["missed 10 to 2030-01-07T12:10"]],
     ["all", Array.from({ length: 10 }, (_, n) => `fired 2030-01-07T12:${String(n + 1).padStart(2, "0")}`)],
   ])('"%s"', async (catchUp, acts) => {
-    // Minutes of one hour, so that no slot is on time.
+    // Minutes of one hour, so that no occurrence is on time.
     await set("x", { cron: "1-10 12 * * *", overlap: "allow", catch_up: catchUp });
     await at("2030-01-07T12:31:00Z");
     expect((await runSchedules()).sort()).toEqual(acts);
     expect(await row("x")).toMatchObject({
       missed: String({ one: 9, none: 10, all: 0 }[catchUp]),
-      next_slot: "2030-01-08T12:01",
-      last_slot: catchUp === "none" ? null : "2030-01-07T12:10",
+      next_occurrence: "2030-01-08T12:01",
+      last_occurrence: catchUp === "none" ? null : "2030-01-07T12:10",
     });
     expect(await runSchedules()).toEqual([]);
   });
 
   it.each(["one", "none"])(
-    '"%s": a slot that is less than a minute late is on time, and no older slot runs with it',
+    '"%s": an occurrence that is less than a minute late is on time, and no older occurrence runs with it',
     async (catchUp) => {
       await set("x", { cron: "* * * * *", overlap: "allow", catch_up: catchUp });
       await at("2030-01-07T12:05:40Z");
@@ -458,15 +458,18 @@ describe("catchUp: slots that passed while nothing fired schedules", () => {
       expect(acts.filter((act) => act.startsWith("fired")).length).toBeLessThanOrEqual(100);
       calls += 1;
     }
-    // 720 jobs of one schedule, and 2880 slots of the other.
+    // 720 jobs of one schedule, and 2880 occurrences of the other.
     expect(calls).toBe(9);
-    const found = (await jobs()).map(({ slot }) => slot);
+    const found = (await jobs()).map(({ occurrence }) => occurrence);
     expect(found).toHaveLength(2 * 24 * 15 + 1);
     expect(new Set(found).size).toBe(2 * 24 * 15);
-    expect(await row("y")).toMatchObject({ missed: String(2 * 24 * 60 - 1), last_slot: "2030-01-09T12:00+00:00" });
+    expect(await row("y")).toMatchObject({
+      missed: String(2 * 24 * 60 - 1),
+      last_occurrence: "2030-01-09T12:00+00:00",
+    });
   });
 
-  it("slots of a pause are not caught up", async () => {
+  it("occurrences of a pause are not caught up", async () => {
     await set("x", { cron: "* * * * *" });
     await sql.query("select stillwake.pause_schedule('x', 'me')");
     expect(await row("x")).toMatchObject({ paused_by: "me", due_at: null });
@@ -475,34 +478,36 @@ describe("catchUp: slots that passed while nothing fired schedules", () => {
     expect(await set("x", { cron: "* * * * *", input: { n: 2 } })).toBe(true);
     expect(await runSchedules()).toEqual([]);
     await sql.query("select stillwake.resume_schedule('x')");
-    expect(await row("x")).toMatchObject({ next_slot: "2030-01-07T12:11+00:00", missed: "0", paused_by: null });
+    expect(await row("x")).toMatchObject({ next_occurrence: "2030-01-07T12:11+00:00", missed: "0", paused_by: null });
     await at("2030-01-07T12:11:00Z");
     expect(await runSchedules()).toEqual(["fired 2030-01-07T12:11+00:00"]);
   });
 });
 
 describe("a definition", () => {
-  it("that is set again changes nothing; a new cron starts now; other settings keep the next slot", async () => {
+  it("that is set again changes nothing; a new cron starts now; other settings keep the next occurrence", async () => {
     expect(await set("x", { cron: "0 13 * * *" })).toBe(true);
     const before = await row("x");
     await at("2030-01-07T13:05:00Z");
     expect(await set("x", { cron: "0 13 * * *" })).toBe(false);
     expect(await row("x")).toEqual(before);
-    // A new input does not lose the slot of 13:00, which has not been fired.
+    // A new input does not lose the occurrence of 13:00, which has not been fired.
     expect(await set("x", { cron: "0 13 * * *", input: { n: 2 } })).toBe(true);
-    expect(await row("x")).toMatchObject({ next_slot: "2030-01-07T13:00" });
+    expect(await row("x")).toMatchObject({ next_occurrence: "2030-01-07T13:00" });
     expect(await set("x", { cron: "30 13 * * *", input: { n: 2 } })).toBe(true);
-    expect(await row("x")).toMatchObject({ next_slot: "2030-01-07T13:30" });
+    expect(await row("x")).toMatchObject({ next_occurrence: "2030-01-07T13:30" });
     expect(await set("x", { cron: "30 13 * * *", input: { n: 2 }, zone: "Asia/Kolkata" })).toBe(true);
-    expect(await row("x")).toMatchObject({ next_slot: "2030-01-08T13:30", created_at: before.created_at });
+    expect(await row("x")).toMatchObject({ next_occurrence: "2030-01-08T13:30", created_at: before.created_at });
   });
 
-  it("that is set back creates no second job of a slot", async () => {
+  it("that is set back creates no second job of an occurrence", async () => {
     await set("x", { cron: "1 12 * * *", overlap: "allow" });
     await at("2030-01-07T12:01:00Z");
     expect(await runSchedules()).toEqual(["fired 2030-01-07T12:01"]);
     // A restored backup of the table, or a clock that was set back.
-    await sql.query("update stillwake.schedules set next_slot = last_slot, next_at = last_at, due_at = last_at");
+    await sql.query(
+      "update stillwake.schedules set next_occurrence = last_occurrence, next_at = last_at, due_at = last_at",
+    );
     expect(await runSchedules()).toEqual(["joined 2030-01-07T12:01"]);
     expect(await jobs()).toHaveLength(1);
   });
@@ -520,18 +525,18 @@ describe("a definition", () => {
   });
 });
 
-describe("firing slots", () => {
-  it("a claim of the pool creates the job and returns it, with its slot", async () => {
+describe("firing occurrences", () => {
+  it("a claim of the pool creates the job and returns it, with its occurrence", async () => {
     await set("x", { cron: "* * * * *", input: { n: 7 } });
     await set("y", { cron: "* * * * *", pipeline: "elsewhere" });
     await at("2030-01-07T12:01:10Z");
     const request = { worker: "w", pool: "default", pipelines: ["tick", "elsewhere"], limit: 5, lease: "1 minute" };
     const { claimed } = await settleAndClaim(stillwake.database, [], request);
-    const origin = { schedule: "x", slot: "2030-01-07T12:01+00:00", at: "2030-01-07T12:01:00Z" };
+    const origin = { schedule: "x", occurrence: "2030-01-07T12:01+00:00", at: "2030-01-07T12:01:00Z" };
     expect(claimed).toMatchObject([{ pipeline: "tick", input: { n: 7 }, origin }]);
-    const scheduled = { name: "x", slot: origin.slot, at: new Date("2030-01-07T12:01:00Z") };
+    const scheduled = { name: "x", occurrence: origin.occurrence, at: new Date("2030-01-07T12:01:00Z") };
     expect((await stillwake.get(claimed[0]!.job_id)).schedule).toEqual(scheduled);
-    // The other pool's slot is left to its workers.
+    // The other pool's occurrence is left to its workers.
     expect(await row("y")).toMatchObject({ fired: "0" });
 
     // The origin of a job stays with it to its end, and after a retry.
@@ -545,7 +550,7 @@ describe("firing slots", () => {
     expect(await stillwake.get(claimed[0]!.job_id)).toMatchObject({ state: "queued", schedule: scheduled });
   });
 
-  it("the watchdog fires slots of every pool, and reports it", async () => {
+  it("the watchdog fires occurrences of every pool, and reports it", async () => {
     await set("x", { cron: "* * * * *" });
     await set("y", { cron: "* * * * *", pipeline: "elsewhere", catch_up: "none" });
     await at("2030-01-07T12:03:10Z");
@@ -559,7 +564,7 @@ describe("firing slots", () => {
     );
   });
 
-  it("a slot that another transaction fires is skipped", async () => {
+  it("an occurrence that another transaction fires is skipped", async () => {
     await set("x", { cron: "* * * * *", overlap: "allow" });
     await at("2030-01-07T12:01:00Z");
     const second = await connect(database.url);
@@ -577,7 +582,7 @@ describe("firing slots", () => {
     }
   });
 
-  it("a slot that fails blocks neither others nor claims, stores the error, and is tried again a minute later", async () => {
+  it("an occurrence that fails blocks neither others nor claims, stores the error, and is tried again a minute later", async () => {
     await set("a", { cron: "* * * * *", options: { key: "taken", on_conflict: "reject" } });
     await set("b", { cron: "* * * * *" });
     await sql.query("select stillwake.enqueue('tick', '{}', '{\"key\": \"taken\"}')");
@@ -586,7 +591,7 @@ describe("firing slots", () => {
     expect(claimed.rowCount).toBe(2);
     expect(await row("a")).toMatchObject({
       last_error: expect.stringMatching(/Key "taken".*is taken/),
-      next_slot: "2030-01-07T12:01+00:00",
+      next_occurrence: "2030-01-07T12:01+00:00",
       due_at: new Date("2030-01-07T12:02:00Z"),
       fired: "0",
     });
@@ -608,7 +613,7 @@ describe("firing slots", () => {
     expect(await row("a")).toMatchObject({ last_error: null });
   });
 
-  it.each(["one", "none"])('a failed slot is not late when it is tried again: catchUp "%s"', async (catchUp) => {
+  it.each(["one", "none"])('a failed occurrence is not late when it is tried again: catchUp "%s"', async (catchUp) => {
     await set("x", {
       cron: "* * * * *",
       overlap: "allow",
@@ -620,8 +625,8 @@ describe("firing slots", () => {
       await at(`2030-01-07T12:${minute}:01Z`);
       expect(await runSchedules()).toEqual(["failed 2030-01-07T12:01+00:00"]);
     }
-    // Slots in between are not counted with each attempt.
-    expect(await row("x")).toMatchObject({ missed: "0", next_slot: "2030-01-07T12:01+00:00" });
+    // Occurrences in between are not counted with each attempt.
+    expect(await row("x")).toMatchObject({ missed: "0", next_occurrence: "2030-01-07T12:01+00:00" });
     await end(rows[0].id);
     await sql.query("update stillwake.schedules set options = '{}'");
     await at("2030-01-07T12:05:02Z");
@@ -633,7 +638,7 @@ describe("firing slots", () => {
     expect(await row("x")).toMatchObject({ missed: "3", fired: "2", last_error: null });
   });
 
-  it("a failed slot is late if no call tried it again in time", async () => {
+  it("a failed occurrence is late if no call tried it again in time", async () => {
     await set("x", { cron: "1 * * * *", catch_up: "none", options: { key: "taken", on_conflict: "reject" } });
     const { rows } = await sql.query("select stillwake.enqueue('tick', '{}', '{\"key\": \"taken\"}') as id");
     await at("2030-01-07T12:01:00Z");
@@ -643,7 +648,7 @@ describe("firing slots", () => {
     expect(await runSchedules()).toEqual(["missed 2030-01-07T12:01+00:00"]);
   });
 
-  it("a slot that waits for a lock delays neither others nor claims, and is tried again soon", async () => {
+  it("an occurrence that waits for a lock delays neither others nor claims, and is tried again soon", async () => {
     for (let n = 0; n < 8; n++)
       await set(`a${n}`, { cron: "* * * * *", catch_up: "none", options: { key: "held", on_conflict: "wait" } });
     await set("b", { cron: "* * * * *" });
@@ -664,7 +669,7 @@ describe("firing slots", () => {
       for (let n = 0; n < 8; n++)
         expect(await row(`a${n}`)).toMatchObject({
           last_error: expect.stringMatching(/lock/),
-          next_slot: "2030-01-07T12:01+00:00",
+          next_occurrence: "2030-01-07T12:01+00:00",
           due_at: new Date("2030-01-07T12:01:15Z"),
         });
       await second.query("commit");
@@ -716,19 +721,19 @@ describe("firing slots", () => {
     const count = async () => (await sql.query("select count(*)::int as n from stillwake.live_jobs")).rows[0].n;
     const from = performance.now();
     await sql.query("select stillwake.claim('w', 'default', '{tick}', 1)");
-    recordFigure("a claim while 12 schedules make up for two days takes", Math.round(performance.now() - from), "ms");
+    recordFigure("a claim while 12 schedules catch up two days takes", Math.round(performance.now() - from), "ms");
     expect(await count()).toBe(100);
     for (let n = 1; n < 12; n++) await sql.query("select stillwake.claim('w', 'default', '{tick}', 1)");
     expect(await count()).toBe(1200);
     const fired = "select distinct fired::int from stillwake.schedules where name like 'a%'";
     expect((await sql.query(fired)).rows).toEqual([{ fired: 100 }]);
-    // A slot that is on time waits for one turn of the others, not for their whole backlog.
+    // An occurrence that is on time waits for one turn of the others, not for their whole backlog.
     expect(await row("z")).toMatchObject({ fired: "0" });
     await sql.query("select stillwake.claim('w', 'default', '{tick}', 1)");
     expect(await row("z")).toMatchObject({ fired: "1", missed: "0" });
   });
 
-  it("no slot is fired while its pool is paused; catchUp applies when it is resumed", async () => {
+  it("no occurrence is fired while its pool is paused; catchUp applies when it is resumed", async () => {
     await set("x", { cron: "* * * * *", pipeline: "elsewhere" });
     await set("y", { cron: "* * * * *" });
     await sql.query("select stillwake.pause_pool('elsewhere')");
@@ -793,7 +798,7 @@ describe("firing slots", () => {
 });
 
 describe("waking up", () => {
-  it("next_due() and demand() return the next slot of a pool, for workers that know its pipeline", async () => {
+  it("next_due() and demand() return the next occurrence of a pool, for workers that know its pipeline", async () => {
     await set("x", { cron: "30 13 * * *" });
     const due = async (text: string) => (await sql.query(`select ${text} as due`)).rows[0].due?.toISOString() ?? null;
     expect(await due("stillwake.next_due()")).toBe("2030-01-07T13:30:00.000Z");
@@ -846,7 +851,7 @@ describe("monitoring", () => {
         input: { n: 1 },
         overlap: "skip",
         catchUp: "one",
-        next: { slot: "2030-01-08T02:30", at: new Date("2030-01-08T01:30:00Z") },
+        next: { occurrence: "2030-01-08T02:30", at: new Date("2030-01-08T01:30:00Z") },
         lateMs: 0,
         last: null,
         lastError: null,
@@ -863,19 +868,19 @@ describe("monitoring", () => {
     expect(await found()).toMatchObject({ level: "warning", found: expect.stringContaining("nightly") });
     await stillwake.watchdog();
     const [state] = await stillwake.schedules.list();
-    expect(state).toMatchObject({ lateMs: 0, fired: 1, last: { slot: "2030-01-08T02:30" } });
+    expect(state).toMatchObject({ lateMs: 0, fired: 1, last: { occurrence: "2030-01-08T02:30" } });
     const job = await stillwake.get(state!.last!.job);
     expect(job).toMatchObject({ priority: 3, tenant: "acme", input: { n: 1 }, schedule: { name: "nightly" } });
     await stillwake.schedules.pause("nightly", { by: "me" });
     expect(await stillwake.schedules.list()).toMatchObject([{ next: null, paused: { by: "me" } }]);
     await stillwake.schedules.resume("nightly");
     expect(await stillwake.schedules.upcoming("nightly", 2)).toEqual([
-      { slot: "2030-01-09T02:30", at: new Date("2030-01-09T01:30:00Z") },
-      { slot: "2030-01-10T02:30", at: new Date("2030-01-10T01:30:00Z") },
+      { occurrence: "2030-01-09T02:30", at: new Date("2030-01-09T01:30:00Z") },
+      { occurrence: "2030-01-10T02:30", at: new Date("2030-01-10T01:30:00Z") },
     ]);
     const preview = schedule("not-stored", { cron: "0 12 24 12 *", pipeline: "tick" });
     expect(await stillwake.schedules.upcoming(preview, 1)).toEqual([
-      { slot: "2030-12-24T12:00", at: new Date("2030-12-24T12:00:00Z") },
+      { occurrence: "2030-12-24T12:00", at: new Date("2030-12-24T12:00:00Z") },
     ]);
   });
 
@@ -898,7 +903,7 @@ describe("monitoring", () => {
 });
 
 describe("three concurrent workers", () => {
-  it("create one job per slot", async () => {
+  it("create one job per occurrence", async () => {
     await startClock(sql);
     await set("x", { cron: "* * * * *", overlap: "allow", catch_up: "all" });
     const workers = await Promise.all(
@@ -915,11 +920,11 @@ describe("three concurrent workers", () => {
     }
     await runSchedules();
     const { rows } = await sql.query(
-      "select count(*)::int as jobs, count(distinct origin ->> 'slot')::int as slots, (select fired::int from stillwake.schedules) as fired from stillwake.jobs",
+      "select count(*)::int as jobs, count(distinct origin ->> 'occurrence')::int as occurrences, (select fired::int from stillwake.schedules) as fired from stillwake.jobs",
     );
-    expect(rows[0].jobs).toBe(rows[0].slots);
-    expect(rows[0].fired).toBe(rows[0].slots);
-    expect(rows[0].slots).toBeGreaterThanOrEqual(60);
+    expect(rows[0].jobs).toBe(rows[0].occurrences);
+    expect(rows[0].fired).toBe(rows[0].occurrences);
+    expect(rows[0].occurrences).toBeGreaterThanOrEqual(60);
     for (const client of workers) await client.end();
     await stopClock(sql);
   });

@@ -55,7 +55,7 @@ const step = (name: string, from: number, to: number): wire.StreamEvent => ({
 const stepStates = ({ steps }: Snapshot) => steps.map(({ name, state }) => [name, state]);
 
 describe("the types of the stream", () => {
-  it("are those of the server: of its shapes and of its events", () => {
+  it("are those of the server: of its schemas and of its events", () => {
     type Json<T> = T extends Date
       ? string
       : T extends (infer Item)[]
@@ -273,7 +273,14 @@ describe("the sentences", () => {
   it("describe every state change of the feed, also without data, as for a read token", () => {
     const kinds =
       "lost failed slept released paused pause_requested resumed retried restarted adopted cancel_requested";
-    for (const kind of [...kinds.split(" "), "signalled", "spawned", "ghost", "handed_on", "aborted:shutdown"]) {
+    for (const kind of [
+      ...kinds.split(" "),
+      "signalled",
+      "spawned",
+      "completed_by_progress",
+      "released:time",
+      "aborted:shutdown",
+    ]) {
       const { message } = formatEvent({ kind, data: null });
       expect(message).toMatch(/^[\w ,:;.]{6,}$/);
       expect(message).not.toMatch(/undefined|null/);

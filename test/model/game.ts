@@ -26,7 +26,7 @@ export interface GameResult {
   games: number;
   moves: number;
   longest: number;
-  shots: Hits;
+  hits: Hits;
 }
 
 /** Runs the given number of games and returns what they have hit. The goals must be hit: a case that no game hit is not tested. */
@@ -37,11 +37,11 @@ export async function playGames(
   goals: (keyof Hits)[],
 ): Promise<GameResult> {
   const settings = checking(runs);
-  const shots: Hits = {
+  const hits: Hits = {
     ...{ refused: 0, late: 0, repeated: 0, poisoned: 0, exhausted: 0, recovered: 0 },
     ...{ joined: 0, spared: 0, waited: 0, replaced: 0, rejected: 0, admitted: 0 },
   };
-  const played: GameResult = { games: settings.numRuns, moves: 0, longest: 0, shots };
+  const played: GameResult = { games: settings.numRuns, moves: 0, longest: 0, hits };
   const prefix = newId().slice(0, 24);
   const idOf = (n: number) => `${prefix}${((n * 7919) % 65_536).toString(16).padStart(12, "0")}`;
   const game = fc.asyncProperty(
@@ -50,15 +50,15 @@ export async function playGames(
       const world = newWorld();
       await fc.asyncModelRun(async () => {
         await engine.reset();
-        return { model: world, real: { engine, shots, newId: idOf } };
+        return { model: world, real: { engine, hits, newId: idOf } };
       }, commands);
       const moves = [...commands].filter((command) => (command as { hasRan?: boolean }).hasRan).length;
       played.moves += moves;
       played.longest = Math.max(played.longest, moves);
-      shots.admitted += world.admitted;
+      hits.admitted += world.admitted;
     },
   );
   await fc.assert(game, settings);
-  for (const name of goals) expect(shots[name], `shots: ${name}`).toBeGreaterThan(0);
+  for (const name of goals) expect(hits[name], `hits: ${name}`).toBeGreaterThan(0);
   return played;
 }

@@ -14,7 +14,7 @@ describe("keys", () => {
   it("match the model in every game: never more active jobs than allowed, no job waits for a free slot, first come, first served", {
     timeout: 900_000,
   }, async () => {
-    const { games, moves, longest, shots } = await playGames(
+    const { games, moves, longest, hits } = await playGames(
       engine,
       FULL ? 2000 : 80,
       { maxJobs: 14, atOnce: 3, keys: ["k", "k", "k", "m", null] },
@@ -23,9 +23,9 @@ describe("keys", () => {
     recordFigure("keys: games against the model", games, "", `${moves} moves, the longest game ${longest}`);
     recordFigure(
       "keys: admitted after they had waited",
-      shots.admitted,
+      hits.admitted,
       "",
-      `${shots.waited} waited, ${shots.joined} joined, ${shots.spared} waited because the holder was asked to stop, ${shots.replaced} replaced, ${shots.rejected} calls rejected`,
+      `${hits.waited} waited, ${hits.joined} joined, ${hits.spared} waited because the holder had a cancel request, ${hits.replaced} replaced, ${hits.rejected} calls rejected`,
     );
   });
 });

@@ -14,7 +14,7 @@ describe("leases", () => {
   it("match the model in every game, and no write of a replaced attempt is accepted", {
     timeout: 300_000,
   }, async () => {
-    const { games, moves, longest, shots } = await playGames(
+    const { games, moves, longest, hits } = await playGames(
       engine,
       FULL ? 3000 : 120,
       { maxJobs: 7, atOnce: 1, keys: [null, null, null, "k"] },
@@ -22,13 +22,13 @@ describe("leases", () => {
     );
     recordFigure("model: games against the model", games, "", `${moves} moves, the longest game ${longest}`);
     recordFigure("model: calls made", engine.calls);
-    recordFigure("model: stale or forged writes refused", shots.refused, "", "accepted: 0");
-    recordFigure("model: late writes of attempts not yet replaced, accepted", shots.late);
+    recordFigure("model: stale or forged writes refused", hits.refused, "", "accepted: 0");
+    recordFigure("model: late writes of attempts not yet replaced, accepted", hits.late);
     recordFigure(
       "model: leases recovered",
-      shots.recovered,
+      hits.recovered,
       "",
-      `${shots.poisoned} poisoned, ${shots.exhausted} exhausted`,
+      `${hits.poisoned} poisoned, ${hits.exhausted} exhausted`,
     );
   });
 });

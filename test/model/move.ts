@@ -25,7 +25,7 @@ export interface Hits {
 
 export interface Real {
   engine: Engine;
-  shots: Hits;
+  hits: Hits;
   /** The id of the nth job of a game: the same in each game, and not in the order of creation. */
   newId(n: number): string;
 }
@@ -111,9 +111,9 @@ export function chooseJob(world: World, index: number): string {
   return index === 30 || ids.length === 0 ? UNKNOWN : ids[index % ids.length]!;
 }
 
-export function countHit(world: World, { shots }: Real, handle: Handle): void {
-  if (!holds(world, handle)) shots.refused += 1;
-  else if (world.leases.get(handle.lease)!.until < world.now) shots.late += 1;
+export function countHit(world: World, { hits }: Real, handle: Handle): void {
+  if (!holds(world, handle)) hits.refused += 1;
+  else if (world.leases.get(handle.lease)!.until < world.now) hits.late += 1;
 }
 
 /** A move of a worker with one handle. */
@@ -144,11 +144,11 @@ export function isDeterministic(world: World, limit: number, pool: string | null
 }
 
 /** Counts the jobs that a move ended by retry limit, crash limit or expiry. */
-export function countingEnds<Result>(world: World, { shots }: Real, change: () => Result): Result {
+export function countingEnds<Result>(world: World, { hits }: Real, change: () => Result): Result {
   const count = (code: string) => [...world.jobs.values()].filter((job) => job.failure === code).length;
   const before = [count("POISONED"), count("RETRIES_EXHAUSTED")];
   const result = change();
-  shots.poisoned += Math.max(0, count("POISONED") - before[0]!);
-  shots.exhausted += Math.max(0, count("RETRIES_EXHAUSTED") - before[1]!);
+  hits.poisoned += Math.max(0, count("POISONED") - before[0]!);
+  hits.exhausted += Math.max(0, count("RETRIES_EXHAUSTED") - before[1]!);
   return result;
 }

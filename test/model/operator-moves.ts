@@ -32,19 +32,19 @@ const enqueueOf = ({ maxJobs, atOnce, keys }: Arrivals) =>
       }),
     }),
     ready: (world, { labels }) => world.jobs.size + labels.length <= maxJobs,
-    async make(world, { engine, newId, shots }, { pipeline, labels, ...options }) {
+    async make(world, { engine, newId, hits }, { pipeline, labels, ...options }) {
       const entries = labels.map((each) => ({ id: newId(world.ids++), ...each }));
       const ids = entries.map(({ id }) => id);
       const said = await engine.enqueue(pipeline, entries, options as EnqueueOptions);
       const before = countReplaced(world);
       const should = model.enqueue(world, pipeline, entries, options as EnqueueOptions);
-      if (should === "SW007") shots.rejected += 1;
-      shots.replaced += countReplaced(world) - before;
-      shots.joined += entries.filter(({ id }, index) => id !== ids[index]).length;
+      if (should === "SW007") hits.rejected += 1;
+      hits.replaced += countReplaced(world) - before;
+      hits.joined += entries.filter(({ id }, index) => id !== ids[index]).length;
       // With join, only jobs whose key is held by a job that is being cancelled wait.
       if ((options.onConflict ?? pipelines[pipeline]!.onConflict) === "join")
-        shots.spared += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
-      shots.waited += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
+        hits.spared += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
+      hits.waited += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
       return {
         said,
         should,
@@ -118,7 +118,7 @@ const recover = commandOf({
   async make(world, real, { limit, pool }) {
     const said = await real.engine.ask("stillwake.recover($1, $2)", [limit, pool]);
     const should = countingEnds(world, real, () => calls.recover(world, limit, pool));
-    real.shots.recovered += should;
+    real.hits.recovered += should;
     return { said, should, what: { limit, pool } };
   },
 });
@@ -142,7 +142,7 @@ const watchdog = commandOf({
       [],
     );
     const acts = (rows as { act: string; count: string; note: string }[]).filter(({ count }) => count !== "0");
-    real.shots.recovered += calls.expiredLeases(world, null).length;
+    real.hits.recovered += calls.expiredLeases(world, null).length;
     const { recovered, expired } = countingEnds(world, real, () => calls.watchdog(world));
     const wanted = { recovered, expired, admitted: 0 };
     const counts = Object.keys(wanted).map((act) => [act, Number(acts.find((row) => row.act === act)?.count ?? 0)]);

@@ -32,7 +32,7 @@ const claim = commandOf({
 type ClaimedRows = { job_id: string; lease_id: string; epoch: string | number; attempt: number; crashes: number }[];
 
 function compareClaim(world: World, real: Real, options: calls.ClaimOptions, rows: ClaimedRows) {
-  real.shots.recovered += calls.expiredLeases(world, options.pool).length;
+  real.hits.recovered += calls.expiredLeases(world, options.pool).length;
   const jobs = countingEnds(world, real, () => calls.claim(world, options, rows[0]?.lease_id ?? "none"));
   return {
     said: rows.map((row) => [row.job_id, Number(row.epoch), row.attempt, row.crashes]),
@@ -67,7 +67,7 @@ const settle = withHandle("settle", outcome, async (world, real, handle, ending)
   const held = holds(world, handle) !== undefined;
   const rows = (await real.engine.settle([{ ...handle, ...ending }])) as { state: string }[];
   const should = countingEnds(world, real, () => calls.settle(world, handle, ending));
-  if (!held && should !== "lost") real.shots.repeated += 1;
+  if (!held && should !== "lost") real.hits.repeated += 1;
   return { said: rows.map((row) => row.state), should: [should] };
 });
 

@@ -72,14 +72,14 @@ const complete = ({ job_id, epoch, lease_id }: Claimed) =>
   sql.query("select stillwake.complete($1, $2, $3)", [job_id, epoch, lease_id]);
 
 async function startMachine(): Promise<{ life: string; machine: string } | undefined> {
-  const slot = number++;
+  const ordinal = number++;
   const life = await one<{ life: string; machine: string } | undefined>(
     "select life, machine from stillwake.reserve_machine('scan', 1000, $1)",
-    [{ slot, machine: `m-${slot}`, burst: false, provider: "fly", slots: 4, price: 0.01, prices: "test" }],
+    [{ ordinal, machine: `m-${ordinal}`, burst: false, provider: "fly", slots: 4, price: 0.01, prices: "test" }],
   );
   if (!life) return undefined;
   await sql.query("select stillwake.machine_started($1, 'id')", [life.life]);
-  await sql.query("select stillwake.machine_arrived($1, 'scan', 4)", [life.machine]);
+  await sql.query("select stillwake.machine_registered($1, 'scan', 4)", [life.machine]);
   return life;
 }
 const end = (life: string) => sql.query("select stillwake.machine_ended($1)", [life]);

@@ -112,7 +112,7 @@ async function open({ name, open: openCloud }: (typeof clouds)[0], suffix: strin
       ),
     lives: () =>
       rows<{ machine: string; ended_at: Date | null; exit: object | null; provider_id: string }>(
-        "select machine, ended_at, exit, provider_id from stillwake.machine_lives where pool = $1 order by asked_at",
+        "select machine, ended_at, exit, provider_id from stillwake.machine_lives where pool = $1 order by requested_at",
       ),
     states: async () =>
       (await rows<{ state: string }>("select state from stillwake.jobs where pool = $1")).map(({ state }) => state),
@@ -120,7 +120,7 @@ async function open({ name, open: openCloud }: (typeof clouds)[0], suffix: strin
 }
 
 async function claimOne({ STILLWAKE_MACHINE: name, STILLWAKE_POOL: pool }: Env): Promise<never> {
-  await client.query("select stillwake.machine_arrived($1, $2)", [name, pool]);
+  await client.query("select stillwake.machine_registered($1, $2)", [name, pool]);
   await client.query("select stillwake.claim($1, $2, array[$2], 1, '1 hour')", [name, pool]);
   return new Promise(() => {});
 }

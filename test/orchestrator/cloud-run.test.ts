@@ -34,7 +34,7 @@ const JOB = "sw-1a2b3c4d-scan-c2-4096mb";
 /** Each list is checked against two schemas, so that many machines take long. */
 const STARTS = FULL ? 200 : 40;
 
-const request = (slot: number, serial = slot) => requestFor(slot, serial, { STILLWAKE_MIN_UPTIME: "55000ms" });
+const request = (ordinal: number, serial = ordinal) => requestFor(ordinal, serial, { STILLWAKE_MIN_UPTIME: "55000ms" });
 const open = apiFixture<FakeCloudRun, CloudRunOptions>(startFakeCloudRun, (fake, time, options) =>
   cloudRun({
     project: fake.project,
@@ -122,7 +122,7 @@ describe("creating machines", () => {
       updates: 0,
     };
     fake.jobs.set(JOB, foreignJob);
-    expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "refused", certain: true });
+    expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "refused", certain: true });
     expect(fake.jobs.get(JOB)).toBe(foreignJob);
     expect(fake.executions).toEqual([]);
   });
@@ -130,7 +130,7 @@ describe("creating machines", () => {
   it("only runs a configured job and needs no other permission", async () => {
     const { fake, createProvider } = await open();
     const provider = createProvider({ job: "our-worker" });
-    expect(await failure(provider.check!())).toMatchObject({ trouble: "refused" });
+    expect(await failure(provider.check!())).toMatchObject({ kind: "refused" });
     fake.jobs.set("our-worker", {
       name: "our-worker",
       labels: {},
@@ -200,7 +200,7 @@ describe("listing machines", () => {
     const going = fake.machine(request(2).name);
     fake.fail("cancelExecution", status(400));
     expect(await failure(provider.remove({ name: request(2).name, id: going.id }))).toMatchObject({
-      trouble: "refused",
+      kind: "refused",
     });
     fake.fail("getExecution", { kind: "lost" });
     await provider.remove({ name: request(2).name, id: going.id });
@@ -212,7 +212,7 @@ describe("listing machines", () => {
 
   it("reports how a machine ended: success, exit code, signal, out of memory", async () => {
     const { fake, provider } = await open();
-    for (const slot of [1, 2, 3, 4, 5]) await provider.start(request(slot));
+    for (const ordinal of [1, 2, 3, 4, 5]) await provider.start(request(ordinal));
     fake.exit(request(1).name, { code: 0 });
     fake.exit(request(2).name, { code: 7 });
     fake.exit(request(3).name, { code: 0, signal: 9, message: "The container was terminated" });
@@ -220,8 +220,8 @@ describe("listing machines", () => {
     fake.exit(request(4).name, { code: 137, oom: true });
     fake.exit(request(5).name, { code: 1, message: "Memory limit of 4096 MiB exceeded with 4099 MiB used" });
     const machines = new Map((await provider.list()).map((machine) => [machine.name, machine]));
-    const exit = async (slot: number) => {
-      const machine = machines.get(request(slot).name)!;
+    const exit = async (ordinal: number) => {
+      const machine = machines.get(request(ordinal).name)!;
       return machine.exit ?? (await provider.getExitReason!(machine));
     };
     expect(await exit(1)).toEqual({ code: 0 });
@@ -302,7 +302,7 @@ describe("listing machines", () => {
     const { fake, provider } = await open();
     await provider.start(request(1));
     fake.fail("listExecutions", ...Array.from({ length: 4 }, () => status(503)));
-    expect(await failure(provider.list())).toMatchObject({ trouble: "unreachable" });
+    expect(await failure(provider.list())).toMatchObject({ kind: "unreachable" });
     expect(await provider.list()).toHaveLength(1);
   });
 });
@@ -326,7 +326,7 @@ describe("foreign machines", () => {
     expect((await provider.list()).map(({ name }) => name)).toEqual([request(1).name]);
     for (const execution of fake.executions.filter(({ machine }) => machine !== request(1).name)) {
       const removed = provider.remove({ name: execution.machine || named, id: execution.id });
-      expect(await failure(removed)).toMatchObject({ trouble: "refused" });
+      expect(await failure(removed)).toMatchObject({ kind: "refused" });
     }
     expect(fake.count("cancelExecution")).toBe(0);
     await provider.remove({ name: request(1).name, id: fake.machine(request(1).name).id });
@@ -343,8 +343,8 @@ describe("a call without a response", () => {
     ["is 503", status(503), undefined],
     ["is 429", status(429), undefined],
     ["is 429 with Retry-After", status(429, { retryAfter: 7 }), undefined],
-    ["never comes, and nothing was executed", { kind: "hang" }, { trouble: "unreachable", certain: false }],
-    ["is a broken connection", { kind: "reset" }, { trouble: "unreachable", certain: false }],
+    ["never comes, and nothing was executed", { kind: "hang" }, { kind: "unreachable", certain: false }],
+    ["is a broken connection", { kind: "reset" }, { kind: "unreachable", certain: false }],
   ];
 
   it.each(faults)("leaves one machine when the response %s", async (_, fault, expected) => {
@@ -369,7 +369,7 @@ describe("a call without a response", () => {
     await provider.list();
     fake.fail("runJob", { kind: "belated" });
     const done = await provider.start(request(1)).catch((error: ProviderError) => error);
-    if (!("id" in done)) expect(done).toMatchObject({ trouble: "unreachable", certain: false });
+    if (!("id" in done)) expect(done).toMatchObject({ kind: "unreachable", certain: false });
     await fake.finishPending();
     expect(await provider.start(request(1))).toMatchObject({ id: fake.machine(request(1).name).id });
   });
@@ -396,15 +396,15 @@ describe("a call without a response", () => {
     await provider.start(request(1));
     fake.fail("runJob", { kind: "lost" });
     fake.fail("listExecutions", ...[status(404), ...Array.from({ length: 8 }, () => status(503))]);
-    expect(await failure(provider.start(request(2)))).toMatchObject({ trouble: "unreachable", certain: false });
-    expect(await failure(provider.start(request(2)))).toMatchObject({ trouble: "unreachable", certain: false });
+    expect(await failure(provider.start(request(2)))).toMatchObject({ kind: "unreachable", certain: false });
+    expect(await failure(provider.start(request(2)))).toMatchObject({ kind: "unreachable", certain: false });
     expect(await provider.start(request(2))).toEqual({
       id: fake.machine(request(2).name).id,
       startedAt: expect.any(Date),
     });
     // A machine that was never requested certainly does not exist.
     fake.fail("listExecutions", ...Array.from({ length: 4 }, () => status(503)));
-    expect(await failure(provider.start(request(3)))).toMatchObject({ trouble: "unreachable", certain: true });
+    expect(await failure(provider.start(request(3)))).toMatchObject({ kind: "unreachable", certain: true });
   });
 
   it("two concurrent starts create one machine, in one process and in two", async () => {
@@ -469,7 +469,7 @@ describe("billing and quotas", () => {
     fake.quota = 1;
     await provider.start(request(1));
     const error = await failure(provider.start(request(2)));
-    expect(error).toMatchObject({ trouble: "capacity", certain: true });
+    expect(error).toMatchObject({ kind: "capacity", certain: true });
     expect(error.remedy).toMatch(/quota/);
     fake.exit(request(1).name, { code: 0 });
     await provider.start(request(2));
@@ -477,7 +477,7 @@ describe("billing and quotas", () => {
       "runJob",
       ...Array.from({ length: 4 }, () => status(429, { message: "Quota exceeded for write requests per minute" })),
     );
-    expect(await failure(provider.start(request(3)))).toMatchObject({ trouble: "rate", certain: true });
+    expect(await failure(provider.start(request(3)))).toMatchObject({ kind: "rate", certain: true });
   });
 });
 
@@ -486,13 +486,13 @@ describe("credentials", () => {
     const { fake, provider, time } = await open();
     fake.tokens.clear();
     const error = await failure(provider.start(request(1)));
-    expect(error).toMatchObject({ trouble: "auth", certain: true, retryable: false });
+    expect(error).toMatchObject({ kind: "auth", certain: true, retryable: false });
     expect(error.message).toMatch(/401.*run\.jobs\.run/s);
     expect(error.message).not.toContain(fake.token);
     expect(fake.calls).toHaveLength(1);
     expect(time.waits).toEqual([]);
     fake.fail("listJobs", status(403));
-    expect(await failure(provider.list())).toMatchObject({ trouble: "auth" });
+    expect(await failure(provider.list())).toMatchObject({ kind: "auth" });
   });
 
   it("exchanges a service account's key for a token, caches it until a minute before expiry, and shares one request", async () => {
@@ -519,7 +519,7 @@ describe("credentials", () => {
     const provider = createProvider({ ...without("token"), metadata: tokens.url });
     await provider.list();
     fake.tokens.clear();
-    expect(await failure(provider.list())).toMatchObject({ trouble: "auth" });
+    expect(await failure(provider.list())).toMatchObject({ kind: "auth" });
     await provider.list();
     expect(tokens.issued.map(({ by }) => by)).toEqual(["metadata", "metadata"]);
   });
@@ -552,7 +552,7 @@ describe("credentials", () => {
     ];
     for (const credentials of useless) {
       const error = await failure(createProvider({ ...without("token"), credentials }).list());
-      expect(error).toMatchObject({ trouble: "auth", certain: true });
+      expect(error).toMatchObject({ kind: "auth", certain: true });
       // Including everything that is printed of an error, such as its cause.
       const printed = inspect(error, { depth: 9, maxStringLength: null });
       for (const part of [secret, secret.slice(0, 12), Buffer.from(whole).toString("base64").slice(0, 24)]) {
@@ -573,17 +573,17 @@ describe("credentials", () => {
     const list = (credentials: CloudRunOptions["credentials"] & {}) =>
       failure(createProvider({ ...without("token"), credentials }).list());
     tokens.fail(400);
-    expect(await list(tokens.key)).toMatchObject({ trouble: "auth", message: expect.stringMatching(/invalid_grant/) });
+    expect(await list(tokens.key)).toMatchObject({ kind: "auth", message: expect.stringMatching(/invalid_grant/) });
     expect(await list("/none/key.json")).toMatchObject({
-      trouble: "auth",
+      kind: "auth",
       message: expect.stringMatching(/cannot be read/),
     });
     expect(await list({ type: "external_account" })).toMatchObject({
-      trouble: "auth",
+      kind: "auth",
       message: expect.stringMatching(/external_account/),
     });
     tokens.fail(503, 503, 503, 503);
-    expect(await list(tokens.key)).toMatchObject({ trouble: "unreachable" });
+    expect(await list(tokens.key)).toMatchObject({ kind: "unreachable" });
     expect(time.waits).toEqual([1000, 2000, 4000]);
     expect(fake.calls).toEqual([]);
   });

@@ -36,13 +36,22 @@ interface Started {
 }
 
 async function startMachine(pool: string, facts: object = {}): Promise<Started> {
-  const slot = number++;
+  const ordinal = number++;
   const life = await one<Started>("select life, machine from stillwake.reserve_machine($1, 1000, $2)", [
     pool,
-    { slot, machine: `m-${slot}`, burst: false, provider: "fly", slots: 4, price: 0.001, prices: "test", ...facts },
+    {
+      ordinal,
+      machine: `m-${ordinal}`,
+      burst: false,
+      provider: "fly",
+      slots: 4,
+      price: 0.001,
+      prices: "test",
+      ...facts,
+    },
   ]);
   await sql.query("select stillwake.machine_started($1, 'id')", [life.life]);
-  await sql.query("select stillwake.machine_arrived($1, $2, 4)", [life.machine, pool]);
+  await sql.query("select stillwake.machine_registered($1, $2, 4)", [life.machine, pool]);
   return life;
 }
 
@@ -148,7 +157,7 @@ describe("one machine", () => {
     const { life } = await one<Started>("select life from stillwake.reserve_machine($1, 10, $2)", [
       pool,
       {
-        slot: 0,
+        ordinal: 0,
         machine: `never-${number++}`,
         burst: true,
         provider: "cloud-run",

@@ -187,9 +187,10 @@ describe("edge cases, end to end", () => {
     expect(waits.slice(0, 3)).toEqual([1000, 2000, 4000]);
     expect(await states(ids)).toEqual(["queued"]);
     await waitFor(async () => {
-      const { rows } = await client.query("select trouble ->> 'code' as code from stillwake.pools where name = $1", [
-        pool,
-      ]);
+      const { rows } = await client.query(
+        "select provider_error ->> 'code' as code from stillwake.pools where name = $1",
+        [pool],
+      );
       return rows[0].code === "PROVIDER_UNREACHABLE";
     });
     fake.clearFaults();
@@ -209,7 +210,7 @@ describe("edge cases, end to end", () => {
     expect(fake.machines).toHaveLength(1);
   });
 
-  it("a machine fails to start: another slot is tried", async () => {
+  it("a machine fails to start: another one is tried", async () => {
     const { start, enqueue, fake, waitForEvent, completed, allStopped } = await open({ warm: 2, max: 2 });
     await start();
     await allStopped();

@@ -40,9 +40,9 @@ const openFly = apiFixture<FakeFly, FlyOptions>(startFakeFly, (fake, time, optio
 async function open(defaults?: Partial<FlyOptions>) {
   const fixture = await openFly(defaults);
   /** Creates a warm machine that has run once and is stopped. */
-  const warm = async (slot: number): Promise<string> => {
-    const { name } = request(slot);
-    await fixture.provider.prepare!(request(slot));
+  const warm = async (ordinal: number): Promise<string> => {
+    const { name } = request(ordinal);
+    await fixture.provider.prepare!(request(ordinal));
     fixture.fake.exit(name, { code: 0 });
     return name;
   };
@@ -158,9 +158,9 @@ describe("creating machines", () => {
 describe("edge cases", () => {
   it("all machines busy: creates burst machines up to the configured total", async () => {
     const { provider, fake, warm } = await open();
-    for (const slot of [1, 2, 3]) await warm(slot);
-    await Promise.all([1, 2, 3].map((slot) => provider.start(request(slot))));
-    await Promise.all([4, 5].map((slot) => provider.start(request(slot, slot))));
+    for (const ordinal of [1, 2, 3]) await warm(ordinal);
+    await Promise.all([1, 2, 3].map((ordinal) => provider.start(request(ordinal))));
+    await Promise.all([4, 5].map((ordinal) => provider.start(request(ordinal, ordinal))));
     expect(fake.alive().map(({ config, state }) => [config.auto_destroy, state])).toEqual([
       ...Array(3).fill([false, "started"]),
       ...Array(2).fill([true, "started"]),
@@ -172,7 +172,7 @@ describe("edge cases", () => {
       const { provider, fake, time } = await open();
       fake.fail("create", ...Array(4).fill(status(code, { body: "<html>Bad gateway</html>" })));
       const error = await failure(provider.start(request(1, 1)));
-      expect(error).toMatchObject({ trouble: "unreachable", certain: false, code: "PROVIDER_UNREACHABLE" });
+      expect(error).toMatchObject({ kind: "unreachable", certain: false, code: "PROVIDER_UNREACHABLE" });
       expect(error.message).toMatch(/^Fly: POST .* failed: 50\d .*\(request 01FAKE/);
       expect(time.waits).toEqual([1000, 2000, 4000]);
       expect(fake.count("create")).toBe(4);
@@ -184,8 +184,8 @@ describe("edge cases", () => {
   it("no connection: it is certain that nothing was started", async () => {
     const { provider, fake, time } = await open();
     await fake.close();
-    expect(await failure(provider.start(request(1, 1)))).toMatchObject({ trouble: "unreachable", certain: true });
-    expect(await failure(provider.list())).toMatchObject({ trouble: "unreachable" });
+    expect(await failure(provider.start(request(1, 1)))).toMatchObject({ kind: "unreachable", certain: true });
+    expect(await failure(provider.list())).toMatchObject({ kind: "unreachable" });
     expect(time.waits).toEqual([1000, 2000, 4000, 1000, 2000, 4000]);
   });
 
@@ -214,7 +214,7 @@ describe("edge cases", () => {
     const { provider, fake, time } = await open();
     fake.fail("create", status(429, { retryAfter: 90 }));
     expect(await failure(provider.start(request(1, 1)))).toMatchObject({
-      trouble: "rate",
+      kind: "rate",
       certain: true,
       retryAfterMs: 90_000,
     });
@@ -234,12 +234,12 @@ describe("edge cases", () => {
     },
   );
 
-  it("a machine fails to start because its host is full: another slot may work", async () => {
+  it("a machine fails to start because its host is full: another machine may work", async () => {
     const { provider, fake, warm } = await open();
     const name = await warm(1);
     fake.fullRegions.add("iad");
     const error = await failure(provider.start(request(1)));
-    expect(error).toMatchObject({ trouble: "unstartable", certain: true });
+    expect(error).toMatchObject({ kind: "unstartable", certain: true });
     expect(error.message).toContain("insufficient resources");
     expect(fake.machine(name).state).toBe("stopped");
   });
@@ -250,11 +250,11 @@ describe("edge cases", () => {
     await provider.list();
     fake.machine(name).hostStatus = "unreachable";
     const calls = fake.calls.length;
-    expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "unstartable", certain: true });
+    expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "unstartable", certain: true });
     expect(fake.calls.slice(calls).map(({ method }) => method)).not.toContain("POST");
   });
 
-  it("a machine that was never launched fails to start: it is removed, and another slot may work", async () => {
+  it("a machine that was never launched fails to start: it is removed, and another machine may work", async () => {
     const { provider, fake, time } = await open();
     fake.fail("create", { kind: "half" });
     const { name } = request(1);
@@ -265,19 +265,19 @@ describe("edge cases", () => {
     expect(fake.count("start")).toBe(0);
     time.advance(90_000);
     const error = await failure(provider.start(request(1)));
-    expect(error).toMatchObject({ trouble: "unstartable", certain: true });
+    expect(error).toMatchObject({ kind: "unstartable", certain: true });
     expect(error.message).toContain("unable to start machine from current state: 'created'");
     expect(fake.alive()).toEqual([]);
     await provider.start(request(1));
     expect(fake.alive()).toMatchObject([{ name, state: "started" }]);
   });
 
-  it("a machine that is stopping is not waited for: another slot may work", async () => {
+  it("a machine that is stopping is not waited for: another machine may work", async () => {
     const { provider, fake, warm } = await open();
     const name = await warm(1);
     for (const state of ["stopping", "destroying"]) {
       fake.setState(name, state);
-      expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "unstartable", certain: true });
+      expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "unstartable", certain: true });
     }
     expect(fake.count("start")).toBe(0);
   });
@@ -297,7 +297,7 @@ describe("edge cases", () => {
     fake.fail("*", ...Array(3).fill(status(401)));
     for (const work of [() => provider.start(request(1, 1)), () => provider.list(), () => provider.start(request(2))]) {
       const error = await failure(work());
-      expect(error).toMatchObject({ trouble: "auth", certain: true, code: "PROVIDER_AUTH" });
+      expect(error).toMatchObject({ kind: "auth", certain: true, code: "PROVIDER_AUTH" });
       expect(error.remedy).toContain("fly tokens create deploy --app workers");
       expect(error.message).not.toContain(fake.token);
     }
@@ -315,7 +315,7 @@ describe("edge cases", () => {
     expect(messages).toHaveLength(2);
     fake.fullRegions.add("ord");
     const error = await failure(provider.start(request(2, 2)));
-    expect(error).toMatchObject({ trouble: "capacity", certain: true });
+    expect(error).toMatchObject({ kind: "capacity", certain: true });
     expect(error.message).toContain("in iad, ewr, ord");
     expect(fake.alive()).toHaveLength(1);
   });
@@ -324,7 +324,7 @@ describe("edge cases", () => {
     const { provider, fake, time } = await open();
     fake.fail("create", status(400, { message: "invalid config.guest" }));
     const error = await failure(provider.start(request(1, 1)));
-    expect(error).toMatchObject({ trouble: "refused", certain: true });
+    expect(error).toMatchObject({ kind: "refused", certain: true });
     expect(error.message).toContain("invalid config.guest");
     expect(time.waits).toEqual([]);
   });
@@ -333,19 +333,19 @@ describe("edge cases", () => {
 describe("a call without a response", () => {
   it.each<[string, Fault, number]>([
     ["refused by something in between", status(502, { body: "<html>Bad gateway</html>" }), 2],
-    ["done and refused by something in between", status(502, { body: "<html>Bad gateway</html>", done: true }), 1],
+    ["executed, and rejected by a proxy", status(502, { body: "<html>Bad gateway</html>", done: true }), 1],
     ["without a response", { kind: "hang" }, 2],
     ["executed, and the response is lost", { kind: "lost" }, 1],
     ["executed, with a response after the timeout", { kind: "late" }, 1],
-    ["done after we looked and before it is sent again", { kind: "belated", calls: 1 }, 2],
-    ["done after it was sent again", { kind: "belated" }, 2],
+    ["executed after the lookup and before the retry", { kind: "belated", calls: 1 }, 2],
+    ["executed after the retry", { kind: "belated" }, 2],
   ])("create, %s: one machine, adopted by name", async (_, fault, creates) => {
     const { provider, fake } = await open();
     fake.fail("create", fault);
     const { id } = await provider.start(request(1, 1));
     await fake.finishPending();
     expect(fake.alive()).toMatchObject([{ id, name: request(1, 1).name, state: "started", starts: 1 }]);
-    // What is there is found by looking; what is not is made again.
+    // An existing machine is found in the list; a missing one is created again.
     expect(fake.count("create")).toBe(creates);
     expect(fake.count("list")).toBe(1);
   });
@@ -389,7 +389,7 @@ describe("a call without a response", () => {
     fake.fail("create", { kind: "lost" }, status(409, { message: "already_exists: name" }));
     fake.fail("list", status(200, { body: [] }), status(200, { body: [] }));
     const error = await failure(provider.start(request(1, 1)));
-    expect(error).toMatchObject({ trouble: "unstartable", certain: false });
+    expect(error).toMatchObject({ kind: "unstartable", certain: false });
     expect(error.message).not.toContain("outside this fleet");
     const { id } = await provider.start(request(1, 1));
     expect(fake.alive()).toMatchObject([{ id, starts: 1 }]);
@@ -409,14 +409,14 @@ describe("a call without a response", () => {
     };
     const tags = { stillwake_fleet: FLEET, stillwake_pool: POOL };
     fake.fail("get", status(200, { body: { ...machine, config: { image: "a", metadata: tags } } }));
-    expect(await failure(provider.start(request(1, 1)))).toMatchObject({ trouble: "unstartable", certain: false });
+    expect(await failure(provider.start(request(1, 1)))).toMatchObject({ kind: "unstartable", certain: false });
   });
 
   it("create lost and the API is down afterwards: not certain, and a later start adopts the machine", async () => {
     const { provider, fake } = await open();
     fake.fail("create", { kind: "lost" }, ...Array(3).fill(status(503)));
     fake.fail("list", ...Array(3).fill(status(503)));
-    expect(await failure(provider.start(request(1, 1)))).toMatchObject({ trouble: "unreachable", certain: false });
+    expect(await failure(provider.start(request(1, 1)))).toMatchObject({ kind: "unreachable", certain: false });
     expect(fake.alive()).toHaveLength(1);
     const { id } = await provider.start(request(1, 1));
     expect(fake.alive()).toMatchObject([{ id, starts: 1 }]);
@@ -439,7 +439,7 @@ describe("a call without a response", () => {
     await provider.start(request(1, 1));
     fake.fail("get", ...Array(4).fill(status(500)));
     expect(await failure(createProvider().start(request(1, 1)))).toMatchObject({
-      trouble: "unreachable",
+      kind: "unreachable",
       certain: false,
     });
   });
@@ -458,7 +458,7 @@ describe("a call without a response", () => {
     const { provider, fake } = await open();
     await provider.start(request(1));
     fake.fail("list", ...Array(4).fill({ kind: "reset" }), status(200, { body: "" }), status(200, { body: "null" }));
-    for (let n = 0; n < 3; n++) expect(await failure(provider.list())).toMatchObject({ trouble: "unreachable" });
+    for (let n = 0; n < 3; n++) expect(await failure(provider.list())).toMatchObject({ kind: "unreachable" });
     expect(await provider.list()).toHaveLength(1);
   });
 
@@ -498,7 +498,7 @@ describe("a call without a response", () => {
       status(502, { done: true }),
     ];
     fake.failRandomly({ random: seededRandom(SEED), chance: 0.4, faults });
-    const requests = [1, 2, 3, 4, 5, 6].map((slot) => (slot <= 3 ? request(slot) : request(slot, slot)));
+    const requests = [1, 2, 3, 4, 5, 6].map((ordinal) => (ordinal <= 3 ? request(ordinal) : request(ordinal, ordinal)));
     for (let round = 0; round < 5; round++) {
       const started = await Promise.all(requests.map((machine) => retry(() => provider.start(machine))));
       await fake.finishPending();
@@ -546,14 +546,14 @@ describe("foreign machines", () => {
     ];
     const before = structuredClone(others);
     expect(await provider.list()).toEqual([]);
-    for (const slot of [1, 2, 3]) {
-      for (const work of [() => provider.start(request(slot)), () => provider.prepare!(request(slot))]) {
-        expect(await failure(work())).toMatchObject({ trouble: "refused", certain: true });
+    for (const ordinal of [1, 2, 3]) {
+      for (const work of [() => provider.start(request(ordinal)), () => provider.prepare!(request(ordinal))]) {
+        expect(await failure(work())).toMatchObject({ kind: "refused", certain: true });
       }
     }
     for (const { id, name: foreignName } of others) {
       for (const claimed of [foreignName, name, request(9, 1).name]) {
-        expect(await failure(provider.remove({ name: claimed, id }))).toMatchObject({ trouble: "refused" });
+        expect(await failure(provider.remove({ name: claimed, id }))).toMatchObject({ kind: "refused" });
       }
       expect(await provider.getExitReason!({ name, id })).toBeUndefined();
     }
@@ -583,7 +583,7 @@ describe("foreign machines", () => {
     const name = await warm(1);
     await provider.list();
     fake.machine(name).config.metadata = { stillwake_fleet: "ffffffff", stillwake_pool: POOL };
-    expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "refused" });
+    expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "refused" });
     expect(fake.machine(name)).toMatchObject({ state: "stopped", starts: 1 });
   });
 
@@ -594,7 +594,7 @@ describe("foreign machines", () => {
     await newer.list();
     // It is read as stopped, and another orchestrator starts it before the removal.
     fake.fail("remove", status(412, { message: "failed_precondition: not currently stopped" }));
-    expect(await failure(newer.start(request(1)))).toMatchObject({ trouble: "unstartable", certain: true });
+    expect(await failure(newer.start(request(1)))).toMatchObject({ kind: "unstartable", certain: true });
     expect(fake.calls.find(({ operation }) => operation === "remove")!.query.get("force")).toBe("false");
     expect(fake.alive()).toMatchObject([{ name }]);
   });
@@ -647,7 +647,7 @@ describe("rate limits", () => {
 
   it("starts 8 stopped machines without waiting, as the limit is per machine", async () => {
     const { provider, fake, time, warm } = await open();
-    for (let slot = 1; slot <= 8; slot++) await warm(slot);
+    for (let ordinal = 1; ordinal <= 8; ordinal++) await warm(ordinal);
     await provider.list();
     time.advance(10_000);
     time.waits.length = 0;
@@ -661,11 +661,13 @@ describe("rate limits", () => {
     const large = createProvider({}, { pool: "large" });
     const name = machineName(FLEET, "large", 1);
     await Promise.all([
-      ...[1, 2, 3].map((slot) => provider.start(request(slot, slot))),
-      ...[1, 2, 3].map((slot) => large.start({ name: `${name}-${slot}`, burst: true, env: {} })),
+      ...[1, 2, 3].map((ordinal) => provider.start(request(ordinal, ordinal))),
+      ...[1, 2, 3].map((ordinal) => large.start({ name: `${name}-${ordinal}`, burst: true, env: {} })),
     ]);
     expect(fake.countRateLimited()).toBe(0);
-    expect((await large.list()).map((machine) => machine.name)).toEqual([1, 2, 3].map((slot) => `${name}-${slot}`));
+    expect((await large.list()).map((machine) => machine.name)).toEqual(
+      [1, 2, 3].map((ordinal) => `${name}-${ordinal}`),
+    );
   });
 });
 
@@ -711,9 +713,9 @@ describe("settings", () => {
       expect(await imageless.check!()).toEqual([expect.stringMatching(/no image\. Set the image/)]);
       const asked = fake.calls.length;
       const idle = { name: request(1).name, id: "1" };
-      for (const [provider, trouble] of [[bare, "auth"] as const, [imageless, "refused"] as const]) {
+      for (const [provider, kind] of [[bare, "auth"] as const, [imageless, "refused"] as const]) {
         const all = [provider.list(), provider.start(request(1)), provider.prepare!(request(1)), provider.remove(idle)];
-        for (const work of all) expect(await failure(work)).toMatchObject({ trouble, certain: true });
+        for (const work of all) expect(await failure(work)).toMatchObject({ kind, certain: true });
       }
       expect(fake.calls).toHaveLength(asked);
     } finally {

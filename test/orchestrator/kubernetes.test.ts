@@ -30,7 +30,7 @@ import {
 const STARTS = FULL ? 200 : 40;
 const labels = { "app.kubernetes.io/managed-by": "stillwake", "stillwake/fleet": FLEET, "stillwake/pool": POOL };
 
-const request = (slot: number, serial = slot) => requestFor(slot, serial);
+const request = (ordinal: number, serial = ordinal) => requestFor(ordinal, serial);
 const open = apiFixture<FakeKubernetes, KubernetesOptions>(
   startFakeKubernetes,
   (fake, time, options) =>
@@ -172,7 +172,7 @@ describe("listing machines", () => {
   it("reports how a machine ended: success, exit code, out of memory, maxLife, disruption", async () => {
     const { fake, provider, time } = await open();
     const began = new Date(time.now());
-    for (const slot of [1, 2, 3, 4, 5]) await provider.start(request(slot));
+    for (const ordinal of [1, 2, 3, 4, 5]) await provider.start(request(ordinal));
     time.advance(30_000);
     fake.exit(request(1).name, { code: 0 });
     fake.exit(request(2).name, { code: 7 });
@@ -181,7 +181,7 @@ describe("listing machines", () => {
     // The pod is replaced; the second pod then fails.
     fake.exit(request(5).name, { code: 143, disrupted: "PreemptionByScheduler" });
     const machines = new Map((await provider.list()).map((machine) => [machine.name, machine]));
-    const exit = (slot: number) => machines.get(request(slot).name)!.exit;
+    const exit = (ordinal: number) => machines.get(request(ordinal).name)!.exit;
     expect(machines.get(request(1).name)).toMatchObject({
       state: "gone",
       startedAt: began,
@@ -227,18 +227,18 @@ describe("listing machines", () => {
 
   it("reads every page, and starts over when the continue token has expired", async () => {
     const { fake, provider } = await open();
-    for (let slot = 1; slot <= 260; slot++) fake.add(request(slot).name, labels);
+    for (let ordinal = 1; ordinal <= 260; ordinal++) fake.add(request(ordinal).name, labels);
     expect(await provider.list()).toHaveLength(260);
     expect(fake.count("listJobs")).toBe(2);
     fake.fail("listJobs", status(410));
     expect(await provider.list()).toHaveLength(260);
     fake.fail("listJobs", ...Array.from({ length: 9 }, () => status(410)));
     expect(await failure(provider.list()), "the token always expires").toMatchObject({
-      trouble: "unreachable",
+      kind: "unreachable",
     });
     fake.clearFaults();
     fake.fail("listJobs", ...Array.from({ length: 4 }, () => status(500)));
-    expect(await failure(provider.list())).toMatchObject({ trouble: "unreachable" });
+    expect(await failure(provider.list())).toMatchObject({ kind: "unreachable" });
   });
 
   it("starts no machine of a name whose Job is still being deleted", async () => {
@@ -247,7 +247,7 @@ describe("listing machines", () => {
     fake.job(request(1).name).metadata.finalizers = ["example.com/audit"];
     await provider.remove({ name: request(1).name, id });
     expect(await provider.list()).toMatchObject([{ state: "stopping", since: expect.any(Date) }]);
-    expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "unstartable", certain: true });
+    expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "unstartable", certain: true });
     fake.finalize(request(1).name);
     expect(await provider.list()).toEqual([]);
   });
@@ -269,12 +269,12 @@ describe("foreign machines", () => {
     expect((await provider.list()).map(({ name }) => name)).toEqual([request(1).name]);
     for (const name of [foreign, "backup", other]) {
       expect(await failure(provider.remove({ name, id: fake.job(name).metadata.uid }))).toMatchObject({
-        trouble: "refused",
+        kind: "refused",
       });
     }
-    expect(await failure(provider.start({ ...request(3) }))).toMatchObject({ trouble: "unstartable", certain: true });
+    expect(await failure(provider.start({ ...request(3) }))).toMatchObject({ kind: "unstartable", certain: true });
     for (const wrongId of ["unknown", id, fake.job(named).metadata.uid]) {
-      expect(await failure(provider.remove({ name: named, id: wrongId }))).toMatchObject({ trouble: "refused" });
+      expect(await failure(provider.remove({ name: named, id: wrongId }))).toMatchObject({ kind: "refused" });
     }
     // Only the Job that was listed, not a newer one of the same name.
     await provider.remove({ name: request(1).name, id: fake.job(named).metadata.uid });
@@ -313,7 +313,7 @@ describe("a call without a response", () => {
   it("waits 1, 2 and 4 s between retries, or Retry-After", async () => {
     const { fake, provider, time } = await open();
     fake.fail("createJob", status(500), status(502), status(503), status(504));
-    expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "unreachable", certain: false });
+    expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "unreachable", certain: false });
     expect(time.waits).toEqual([1000, 2000, 4000]);
     time.waits.length = 0;
     fake.fail("createJob", status(429, { retryAfter: 11 }), status(429));
@@ -325,12 +325,12 @@ describe("a call without a response", () => {
     const { fake, provider } = await open();
     fake.fail("createJob", { kind: "lost" });
     fake.fail("getJob", ...Array.from({ length: 4 }, () => status(503)));
-    expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "unreachable", certain: false });
+    expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "unreachable", certain: false });
     fake.fail("createJob", ...Array.from({ length: 4 }, () => status(429)));
-    expect(await failure(provider.start(request(1)))).toMatchObject({ trouble: "rate", certain: false });
+    expect(await failure(provider.start(request(1)))).toMatchObject({ kind: "rate", certain: false });
     expect(await provider.start(request(1))).toEqual({ id: fake.job(request(1).name).metadata.uid });
     fake.fail("createJob", ...Array.from({ length: 4 }, () => status(429)));
-    expect(await failure(provider.start(request(2)))).toMatchObject({ trouble: "rate", certain: true });
+    expect(await failure(provider.start(request(2)))).toMatchObject({ kind: "rate", certain: true });
   });
 
   it("adopts the Job of a lost response behind a quota or permission error, and is not certain if it cannot read it", async () => {
@@ -346,9 +346,9 @@ describe("a call without a response", () => {
     expect(await provider.start(request(2))).toEqual({ id: fake.job(request(2).name).metadata.uid });
     fake.fail("createJob", { kind: "lost" }, forbidden);
     fake.fail("getJob", status(403));
-    expect(await failure(provider.start(request(3)))).toMatchObject({ trouble: "auth", certain: false });
+    expect(await failure(provider.start(request(3)))).toMatchObject({ kind: "auth", certain: false });
     fake.fail("createJob", { kind: "belated" }, forbidden);
-    expect(await failure(provider.start(request(4)))).toMatchObject({ trouble: "auth", certain: false });
+    expect(await failure(provider.start(request(4)))).toMatchObject({ kind: "auth", certain: false });
     await fake.finishPending();
     expect(fake.alive()).toHaveLength(4);
     expect(await provider.start(request(4))).toEqual({ id: fake.job(request(4).name).metadata.uid });
@@ -396,10 +396,10 @@ describe("quotas", () => {
     const { fake, provider } = await open();
     fake.quota = 1;
     await provider.start(request(1));
-    expect(await failure(provider.start(request(2)))).toMatchObject({ trouble: "capacity", certain: true });
+    expect(await failure(provider.start(request(2)))).toMatchObject({ kind: "capacity", certain: true });
     fake.fail("createJob", status(403, { message: 'jobs.batch is forbidden: User "x" cannot create resource' }));
     const error = await failure(provider.start(request(2)));
-    expect(error).toMatchObject({ trouble: "auth", certain: true });
+    expect(error).toMatchObject({ kind: "auth", certain: true });
     expect(error.remedy).toMatch(/create, get, list and delete jobs/);
   });
 });
@@ -408,12 +408,12 @@ describe("credentials", () => {
   it("401 fails without retries and with a remedy", async () => {
     const { fake, createProvider, time } = await open();
     const error = await failure(createProvider({ token: "wrong-token-of-ours" }).start(request(1)));
-    expect(error).toMatchObject({ trouble: "auth", certain: true, retryable: false });
+    expect(error).toMatchObject({ kind: "auth", certain: true, retryable: false });
     expect(error.message).toMatch(/401.*namespace "stillwake"/s);
     expect(error.message).not.toContain("wrong-token-of-ours");
     expect(fake.count()).toBe(1);
     expect(time.waits).toEqual([]);
-    expect(await failure(createProvider({ namespace: "elsewhere" }).list())).toMatchObject({ trouble: "auth" });
+    expect(await failure(createProvider({ namespace: "elsewhere" }).list())).toMatchObject({ kind: "auth" });
   });
 
   it("in a cluster, reads the token before each call, and trusts only the cluster's certificate", async () => {

@@ -44,16 +44,16 @@ const done = (id: string) => stillwake.wait(id, { timeout: "60s" });
 const lives = async ({ pool }: LocalFleet) =>
   (
     await client.query(
-      `select l.machine, l.exit, l.ended_at, l.arrived_at, l.left_reason, (select count(*)::int from stillwake.machine_jobs j where j.life = l.id) as jobs,
+      `select l.machine, l.exit, l.ended_at, l.registered_at, l.left_reason, (select count(*)::int from stillwake.machine_jobs j where j.life = l.id) as jobs,
         extract(epoch from coalesce(l.ended_at, stillwake.now()) - l.started_at)::float as seconds, l.busy_seconds::float as busy
-      from stillwake.machine_lives l where l.pool = $1 order by l.asked_at`,
+      from stillwake.machine_lives l where l.pool = $1 order by l.requested_at`,
       [pool],
     )
   ).rows as {
     machine: string;
     exit: { code?: number; signal?: string } | null;
     ended_at: Date | null;
-    arrived_at: Date | null;
+    registered_at: Date | null;
     left_reason: string | null;
     jobs: number;
     seconds: number;
@@ -341,7 +341,7 @@ export default { pools: { ${JSON.stringify(pool.pool)}: { ...${JSON.stringify(se
     await pool.waitUntilGone();
   });
 
-  it.runIf(FULL)("stopped: its machines hand back their jobs, and the next orchestrator resumes them", async () => {
+  it.runIf(FULL)("stopped: its machines release their jobs, and the next orchestrator resumes them", async () => {
     const pool = fleet();
     orchestrator = await pool.startOrchestrator({ grace: "4s" });
     const id = await enqueue(pool, threeSteps("handed"));

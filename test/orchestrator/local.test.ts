@@ -121,7 +121,7 @@ describe("a killed orchestrator process", () => {
   });
 
   it("two processes that start the same machine concurrently create one", async () => {
-    const requests = [1, 2, 3].map((slot) => machineRequest(slot, { burst: slot }));
+    const requests = [1, 2, 3].map((ordinal) => machineRequest(ordinal, { burst: ordinal }));
     const both = await Promise.all([startElsewhere(requests), startElsewhere(requests)]);
     expect(both[0].ids).toEqual(both[1].ids);
     expect(alive().toSorted()).toEqual(both[0].ids.toSorted());
@@ -173,7 +173,7 @@ describe("a foreign process", () => {
     if (isRoot) fs.mkdirSync(fixture.dir);
     if (isRoot) fs.chownSync(fixture.dir, 65_534, 65_534);
     const provider = local({ dir: isRoot ? fixture.dir : "/" })(providerContext());
-    await expect(provider.list()).rejects.toMatchObject({ trouble: "unreachable", certain: true });
+    await expect(provider.list()).rejects.toMatchObject({ kind: "unreachable", certain: true });
   });
 
   it.each([
@@ -190,8 +190,8 @@ describe("a foreign process", () => {
       const dir = path.join(root, `machines-${FLEET}`);
       if (what.includes("link")) fs.renameSync(dir, `${dir}.away`);
       damage(dir);
-      await expect(provider.list()).rejects.toMatchObject({ trouble: "unreachable", certain: true });
-      await expect(provider.start(machineRequest(1))).rejects.toMatchObject({ trouble: "unreachable", certain: true });
+      await expect(provider.list()).rejects.toMatchObject({ kind: "unreachable", certain: true });
+      await expect(provider.start(machineRequest(1))).rejects.toMatchObject({ kind: "unreachable", certain: true });
     } finally {
       if (TMPDIR === undefined) delete process.env.TMPDIR;
       else process.env.TMPDIR = TMPDIR;
@@ -306,7 +306,7 @@ describe("the exit of a machine", () => {
 
     const nowhere = machines("exit 0", { cwd: path.join(fixture.dir, "nowhere") });
     await expect(nowhere.start(machineRequest(2, { burst: 2 }))).rejects.toMatchObject({
-      trouble: "refused",
+      kind: "refused",
       certain: true,
     });
     expect((await nowhere.list()).map(({ name }) => name)).not.toContain(machineRequest(2, { burst: 2 }).name);

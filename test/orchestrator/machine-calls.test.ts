@@ -15,14 +15,14 @@ async function pool(machines: object = { provider: "memory", slots: 1 }): Promis
   await client.query("select stillwake.register_pipeline($1, $2)", [name, { pool: name, max_attempts: 9 }]);
   return name;
 }
-const reserve = (of: string, slot: number, { most = 5, burst = true, machine = `${of}-m${slot}` } = {}) =>
+const reserve = (of: string, ordinal: number, { most = 5, burst = true, machine = `${of}-m${ordinal}` } = {}) =>
   one("select life, machine from stillwake.reserve_machine($1, $2, $3)", [
     of,
     most,
-    { slot, machine, burst, provider: "memory", slots: 1, by: "test", why: "so" },
+    { ordinal, machine, burst, provider: "memory", slots: 1, by: "test", why: "so" },
   ]);
 const arrive = async (machine: string, of: string) =>
-  (await one("select stillwake.machine_arrived($1, $2) as yes", [machine, of])).yes;
+  (await one("select stillwake.machine_registered($1, $2) as yes", [machine, of])).yes;
 const leaves = async (machine: string, of: string, reason: string | null = null, pipelines = [of]) =>
   (await one("select stillwake.machine_leaves($1, $2, $3, $4) as yes", [machine, of, reason, pipelines])).yes;
 const end = async (life: string, exit: object = {}) =>
@@ -33,7 +33,7 @@ const claim = async (machine: string, of: string) =>
 const wastedStarts = async (of: string) =>
   (await one("select wasted_starts from stillwake.pools where name = $1", [of])).wasted_starts;
 
-describe("a slot", () => {
+describe("an ordinal", () => {
   it("is reserved once, up to max, and not in a paused pool; the name of a burst machine is never reused", async () => {
     const name = await pool();
     const first = await reserve(name, 1);
@@ -50,9 +50,11 @@ describe("a slot", () => {
   it("is taken from the name of a machine that was not requested; if it is in use, the machine has to exit", async () => {
     const name = await pool();
     expect(await arrive(`${name}-m4`, name)).toBe(true);
-    expect(await one("select slot, asked_by from stillwake.machine_lives where machine = $1", [`${name}-m4`])).toEqual({
-      slot: 4,
-      asked_by: null,
+    expect(
+      await one("select ordinal, requested_by from stillwake.machine_lives where machine = $1", [`${name}-m4`]),
+    ).toEqual({
+      ordinal: 4,
+      requested_by: null,
     });
     expect(await reserve(name, 4)).toBeUndefined();
     expect(await arrive(`${name}-m4-77`, name)).toBe(false);
@@ -129,8 +131,8 @@ describe("a wasted start", () => {
   it("is not a machine that never ran", async () => {
     const name = await pool();
     await enqueue(name);
-    for (let slot = 1; slot <= 3; slot++)
-      await end((await reserve(name, slot)).life, { reason: "its worker never registered" });
+    for (let ordinal = 1; ordinal <= 3; ordinal++)
+      await end((await reserve(name, ordinal)).life, { reason: "its worker never registered" });
     expect(await wastedStarts(name)).toBe(0);
     const { life } = await reserve(name, 1);
     await client.query("select stillwake.machine_started($1, 'x')", [life]);
@@ -182,7 +184,7 @@ describe("a job whose machine dies", () => {
 
   it("of memory exhaustion is retried in the larger pool; so is one whose runner ran out of memory", async () => {
     const large = await pool();
-    const small = await pool({ provider: "memory", slots: 1, larger: large });
+    const small = await pool({ provider: "memory", slots: 1, larger_pool: large });
     const byMachine = await enqueue(small);
     const { life, machine } = await reserve(small, 1);
     await arrive(machine, small);
@@ -211,7 +213,7 @@ describe("a job whose machine dies", () => {
 
   it("keeps its tenant's fair share and budget in the larger pool", async () => {
     const large = await pool();
-    const small = await pool({ provider: "memory", larger: large });
+    const small = await pool({ provider: "memory", larger_pool: large });
     await client.query("select stillwake.enqueue($1, '{}', $2)", [small, { tenant: "acme" }]);
     const { life, machine } = await reserve(small, 1);
     await arrive(machine, small);

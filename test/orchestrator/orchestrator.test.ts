@@ -84,8 +84,11 @@ async function openPool(
     enqueue: async (count = 1) =>
       (await stillwake.enqueueMany(work, new Array(count).fill({ hold: true }))).map(({ id }) => id),
     lives: async () =>
-      (await client.query("select * from stillwake.machine_lives where pool = $1 order by slot, asked_at", [pool]))
-        .rows,
+      (
+        await client.query("select * from stillwake.machine_lives where pool = $1 order by ordinal, requested_at", [
+          pool,
+        ])
+      ).rows,
     completed: async (ids) => {
       await waitFor(async () => {
         const { rows } = await client.query(
@@ -223,7 +226,7 @@ describe("an orchestrator", () => {
     expect(cloud.calls.filter(({ method }) => method === "start").length).toBeGreaterThan(3);
   });
 
-  it("shares a pool with a second orchestrator: each slot is taken once", async () => {
+  it("shares a pool with a second orchestrator: each ordinal is taken once", async () => {
     const { pool, cloud, enqueue, release, completed, lives } = await openPool({ max: 3 });
     const others = Array.from({ length: 3 }, () =>
       createOrchestrator({ url, pools: { [pool]: { provider: cloud.provider, idleExit: "300ms", max: 3 } } }),
@@ -252,19 +255,19 @@ describe("an orchestrator", () => {
         throw new ProviderError("auth", "The token is rejected", { certain: true, remedy: "Create a new one" });
     };
     await enqueue(3);
-    await waitFor(() => events.some(({ kind, level }) => kind === "trouble" && level === "error"));
+    await waitFor(() => events.some(({ kind, level }) => kind === "error" && level === "error"));
     await orchestrator.settled();
     const before = cloud.calls.length;
     for (let round = 0; round < 10; round++) orchestrator.poke();
     await orchestrator.settled();
     expect(cloud.calls.length).toBe(before);
     expect(await lives()).toEqual([]);
-    const { rows } = await client.query("select trouble from stillwake.pools where name = $1", [pool]);
-    expect(rows[0].trouble).toMatchObject({
+    const { rows } = await client.query("select provider_error from stillwake.pools where name = $1", [pool]);
+    expect(rows[0].provider_error).toMatchObject({
       code: "PROVIDER_AUTH",
       message: "The token is rejected. Create a new one",
     });
-    const inMs = Date.parse(rows[0].trouble.until) - Date.now();
+    const inMs = Date.parse(rows[0].provider_error.until) - Date.now();
     expect(inMs).toBeGreaterThan(240_000);
     const refused = createOrchestrator({
       url,
@@ -296,9 +299,9 @@ describe("an orchestrator", () => {
     await client.query("insert into stillwake.pools (name) values ('retiring') on conflict do nothing");
     await client.query("select stillwake.register_pipeline('retiring', '{\"pool\": \"retiring\"}')");
     const reserved = await client.query(
-      `select life, machine from stillwake.reserve_machine('retiring', 5, '{"slot": 1, "machine": "x-m1", "burst": false, "provider": "memory", "slots": 1, "by": "me", "why": "so"}')`,
+      `select life, machine from stillwake.reserve_machine('retiring', 5, '{"ordinal": 1, "machine": "x-m1", "burst": false, "provider": "memory", "slots": 1, "by": "me", "why": "so"}')`,
     );
-    await client.query("select stillwake.machine_arrived('x-m1', 'retiring')");
+    await client.query("select stillwake.machine_registered('x-m1', 'retiring')");
     await client.query("select stillwake.enqueue('retiring', '{}')");
     expect((await client.query("select stillwake.retire_machine($1) as may", [reserved.rows[0].life])).rows).toEqual([
       { may: true },
@@ -306,7 +309,7 @@ describe("an orchestrator", () => {
     expect((await client.query("select * from stillwake.claim('x-m1', 'retiring', array['retiring'])")).rowCount).toBe(
       0,
     );
-    expect((await client.query("select stillwake.machine_arrived('x-m1', 'retiring') as welcome")).rows).toEqual([
+    expect((await client.query("select stillwake.machine_registered('x-m1', 'retiring') as welcome")).rows).toEqual([
       { welcome: false },
     ]);
     expect(

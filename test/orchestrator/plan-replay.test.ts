@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import type { MachineLife } from "../../src/db/calls/machines.ts";
 import { plan } from "../../src/orchestrator/plan.ts";
-import { machineName, slotOf } from "../../src/orchestrator/provider.ts";
+import { machineName, ordinalOf } from "../../src/orchestrator/provider.ts";
 import { local } from "../../src/orchestrator/providers/local/local.ts";
 import { readPoolOptions } from "../../src/orchestrator/settings.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -100,20 +100,20 @@ function replay(random: () => number): DayTotals {
       lives = lives.filter((life) => life !== machine);
     });
   };
-  const start = (slot: number, burst: boolean) => {
+  const start = (ordinal: number, burst: boolean) => {
     serial += 1;
     const date = new Date(now);
     const machine: SimulatedMachine = {
       id: `life ${serial}`,
-      machine: machineName(FLEET, POOL, slot) + (burst ? `-${serial}` : ""),
-      slot,
+      machine: machineName(FLEET, POOL, ordinal) + (burst ? `-${serial}` : ""),
+      ordinal,
       burst,
       providerId: null,
       slots: 1,
       running: 0,
-      askedAt: date,
+      requestedAt: date,
       startedAt: date,
-      arrivedAt: null,
+      registeredAt: null,
       idleSince: null,
       silentSince: null,
       leftAt: null,
@@ -127,7 +127,7 @@ function replay(random: () => number): DayTotals {
     lives.push(machine);
     total.maxMachines = Math.max(total.maxMachines, lives.length);
     at(now + BOOT_MS, () => {
-      machine.arrivedAt = new Date(now);
+      machine.registeredAt = new Date(now);
       claim(machine);
     });
   };
@@ -142,22 +142,22 @@ function replay(random: () => number): DayTotals {
       nextDue: null,
       wastedStarts: 0,
       wastedStartsAt: null,
-      trouble: null,
+      providerError: null,
       lives,
       working: [],
     };
     const input = {
       settings,
       snapshot,
-      unavailableSlots: new Set<number>(),
+      unavailableOrdinals: new Set<number>(),
       unanswered: new Set<string>(),
       strayMs: () => 0,
       canPrepare: false,
     };
-    const { actions } = plan({ ...input, slotOf: (name) => slotOf(FLEET, POOL, name) });
+    const { actions } = plan({ ...input, ordinalOf: (name) => ordinalOf(FLEET, POOL, name) });
     for (const action of actions) {
       if (action.do !== "start") throw new Error(`Unexpected action ${action.do} at ${snapshot.at.toISOString()}`);
-      start(action.slot, action.burst);
+      start(action.ordinal, action.burst);
     }
   };
 
@@ -165,7 +165,7 @@ function replay(random: () => number): DayTotals {
     at(time, () => {
       waiting.push(ms);
       // An idle machine is notified of the job.
-      const idle = lives.find((life) => life.arrivedAt && !life.job && !life.leftAt);
+      const idle = lives.find((life) => life.registeredAt && !life.job && !life.leftAt);
       if (idle) claim(idle);
     });
   while (due.length > 0) {

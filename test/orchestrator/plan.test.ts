@@ -12,7 +12,7 @@ import {
   STUCK_MS,
   UNCONFIRMED_MS,
 } from "../../src/orchestrator/plan.ts";
-import { type ListedMachine, machineName, poolPrefix, slotOf } from "../../src/orchestrator/provider.ts";
+import { type ListedMachine, machineName, ordinalOf, poolPrefix } from "../../src/orchestrator/provider.ts";
 import { local } from "../../src/orchestrator/providers/local/local.ts";
 import { readPoolOptions } from "../../src/orchestrator/settings.ts";
 
@@ -24,21 +24,22 @@ const POOL = "scan";
 
 const settings = readPoolOptions(POOL, { provider: local(), warm: 3, max: 5 }, {});
 const ago = (ms: number) => new Date(NOW - ms);
-const nameOf = (slot: number, serial?: number) => `${machineName(FLEET, POOL, slot)}${serial ? `-${serial}` : ""}`;
+const nameOf = (ordinal: number, serial?: number) =>
+  `${machineName(FLEET, POOL, ordinal)}${serial ? `-${serial}` : ""}`;
 
-function life(slot: number, more: Partial<MachineLife> = {}): MachineLife {
-  const burst = slot > settings.warm;
+function life(ordinal: number, more: Partial<MachineLife> = {}): MachineLife {
+  const burst = ordinal > settings.warm;
   return {
-    id: `life ${slot}`,
-    machine: nameOf(slot, burst ? 7 : undefined),
-    slot,
+    id: `life ${ordinal}`,
+    machine: nameOf(ordinal, burst ? 7 : undefined),
+    ordinal,
     burst,
     providerId: null,
     slots: 1,
     running: 0,
-    askedAt: ago(300_000),
+    requestedAt: ago(300_000),
     startedAt: ago(299_000),
-    arrivedAt: ago(298_000),
+    registeredAt: ago(298_000),
     idleSince: null,
     silentSince: null,
     leftAt: null,
@@ -60,13 +61,13 @@ function input(snapshot: Partial<PoolSnapshot> = {}, more: Partial<PlanInput> = 
       nextDue: null,
       wastedStarts: 0,
       wastedStartsAt: null,
-      trouble: null,
+      providerError: null,
       lives: [],
       working: [],
       ...snapshot,
     },
-    slotOf: (name) => slotOf(FLEET, POOL, name),
-    unavailableSlots: new Set(),
+    ordinalOf: (name) => ordinalOf(FLEET, POOL, name),
+    unavailableOrdinals: new Set(),
     unanswered: new Set(),
     strayMs: () => 0,
     canPrepare: true,
@@ -75,9 +76,9 @@ function input(snapshot: Partial<PoolSnapshot> = {}, more: Partial<PlanInput> = 
 }
 
 const list = (...machines: ListedMachine[]) => ({ machines, agoMs: 100 });
-const stopped = (slot: number, more: Partial<ListedMachine> = {}): ListedMachine => ({
-  name: nameOf(slot),
-  id: `id${slot}`,
+const stopped = (ordinal: number, more: Partial<ListedMachine> = {}): ListedMachine => ({
+  name: nameOf(ordinal),
+  id: `id${ordinal}`,
   state: "stopped",
   ...more,
 });
@@ -87,10 +88,10 @@ describe("plan()", () => {
   it("starts one machine per job, warm machines first, then burst machines up to max", () => {
     const { actions, current, wanted } = plan(input({ claimable: 4 }));
     expect(actions).toMatchObject([
-      { do: "start", slot: 1, burst: false },
-      { do: "start", slot: 2, burst: false },
-      { do: "start", slot: 3, burst: false },
-      { do: "start", slot: 4, burst: true },
+      { do: "start", ordinal: 1, burst: false },
+      { do: "start", ordinal: 2, burst: false },
+      { do: "start", ordinal: 3, burst: false },
+      { do: "start", ordinal: 4, burst: true },
     ]);
     expect([current, wanted]).toEqual([0, 4]);
     expect(plan(input({ claimable: 40 })).actions).toHaveLength(5);
@@ -102,7 +103,7 @@ describe("plan()", () => {
   it("counts the free slots of machines that are up or starting", () => {
     const four = { ...settings, slots: 4 };
     const busy = life(1, { slots: 4, running: 3 });
-    const coming = life(2, { slots: 4, startedAt: null, arrivedAt: null, askedAt: ago(3000) });
+    const coming = life(2, { slots: 4, startedAt: null, registeredAt: null, requestedAt: ago(3000) });
     expect(decide(input({ claimable: 5, lives: [busy, coming] }, { settings: four }))).toEqual([]);
     expect(decide(input({ claimable: 6, lives: [busy, coming] }, { settings: four }))).toEqual(["start"]);
     expect(decide(input({ claimable: 10, lives: [busy, coming] }, { settings: four }))).toEqual(["start", "start"]);
@@ -111,18 +112,18 @@ describe("plan()", () => {
   it("ignores the free slots of machines that have left, are retired or are overdue", () => {
     const left = life(1, { leftAt: ago(1000) });
     const retired = life(2, { retiredAt: ago(1000) });
-    const late = life(3, { arrivedAt: null, startedAt: ago(200_000) });
+    const late = life(3, { registeredAt: null, startedAt: ago(200_000) });
     const silent = life(1, { silentSince: ago(1000) });
-    expect(plan(input({ claimable: 1, lives: [silent] })).actions).toMatchObject([{ do: "start", slot: 2 }]);
+    expect(plan(input({ claimable: 1, lives: [silent] })).actions).toMatchObject([{ do: "start", ordinal: 2 }]);
     const { actions, needsListing } = plan(input({ claimable: 1, lives: [left, retired] }));
-    expect(actions).toMatchObject([{ do: "start", slot: 3 }]);
+    expect(actions).toMatchObject([{ do: "start", ordinal: 3 }]);
     expect(needsListing, "only the provider knows their state").toBe(true);
     const machine = stopped(3, { state: "running" });
     expect(plan(input({ claimable: 1, lives: [late] }, { listing: list(machine) })).actions).toMatchObject([
       { do: "retire", why: "its worker never registered" },
-      { do: "prepare", slot: 1 },
-      { do: "prepare", slot: 2 },
-      { do: "start", slot: 1 },
+      { do: "prepare", ordinal: 1 },
+      { do: "prepare", ordinal: 2 },
+      { do: "start", ordinal: 1 },
     ]);
   });
 
@@ -133,17 +134,17 @@ describe("plan()", () => {
       why: "3 jobs are waiting, room for 0; the pool is paused: The budget is used up",
       checkAgainMs: undefined,
     });
-    const trouble = {
+    const providerError = {
       code: "PROVIDER_AUTH",
       message: "Fly rejects the token",
       until: new Date(NOW + 90_000).toISOString(),
     };
-    const blocked = plan(input({ claimable: 1, trouble }));
+    const blocked = plan(input({ claimable: 1, providerError }));
     expect(blocked).toMatchObject({ actions: [], checkAgainMs: 60_000 });
     expect(blocked.why).toContain("starts are paused for 90 s: Fly rejects the token");
-    expect(decide(input({ claimable: 1, trouble: { ...trouble, until: new Date(NOW - 1).toISOString() } }))).toEqual([
-      "start",
-    ]);
+    expect(
+      decide(input({ claimable: 1, providerError: { ...providerError, until: new Date(NOW - 1).toISOString() } })),
+    ).toEqual(["start"]);
   });
 
   it("starts one machine at a time after a wasted start, and pauses with doubling delays after three in a row", () => {
@@ -154,7 +155,7 @@ describe("plan()", () => {
           claimable: 5,
           wastedStarts: 2,
           wastedStartsAt: ago(10),
-          lives: [life(1, { arrivedAt: null, startedAt: ago(1000), askedAt: ago(2000) })],
+          lives: [life(1, { registeredAt: null, startedAt: ago(1000), requestedAt: ago(2000) })],
         }),
       ),
     ).toEqual([]);
@@ -179,11 +180,11 @@ describe("plan()", () => {
     ]);
   });
 
-  it("uses another slot when a machine could not be started", () => {
-    expect(plan(input({ claimable: 1 }, { unavailableSlots: new Set([1, 2]) })).actions).toMatchObject([
-      { do: "start", slot: 3 },
+  it("uses another ordinal when a machine could not be started", () => {
+    expect(plan(input({ claimable: 1 }, { unavailableOrdinals: new Set([1, 2]) })).actions).toMatchObject([
+      { do: "start", ordinal: 3 },
     ]);
-    const none = plan(input({ claimable: 1 }, { unavailableSlots: new Set([1, 2, 3, 4, 5]) }));
+    const none = plan(input({ claimable: 1 }, { unavailableOrdinals: new Set([1, 2, 3, 4, 5]) }));
     expect(none).toMatchObject({ actions: [], checkAgainMs: 5000 });
     expect(none.why).toContain("the remaining machines failed to start recently");
   });
@@ -191,13 +192,13 @@ describe("plan()", () => {
   it("closes a life when the provider lists its machine as ended, but not because of an outdated list", () => {
     const up = life(1);
     expect(decide(input({ lives: [up] }, { listing: list(stopped(1), stopped(2), stopped(3)) }))).toEqual(["end"]);
-    const fresh = life(1, { askedAt: ago(3000), startedAt: ago(2000), arrivedAt: null });
+    const fresh = life(1, { requestedAt: ago(3000), startedAt: ago(2000), registeredAt: null });
     const warm = [stopped(2), stopped(3)];
     expect(
       decide(input({ lives: [fresh] }, { listing: list(stopped(1), ...warm) })),
       "listed while it was being started",
     ).toEqual([]);
-    const asked = life(1, { askedAt: ago(12_000), startedAt: null, arrivedAt: null });
+    const asked = life(1, { requestedAt: ago(12_000), startedAt: null, registeredAt: null });
     const oom = stopped(1, { startedAt: ago(90_000), endedAt: ago(80_000), exit: { oom: true } });
     expect(decide(input({ lives: [asked] }, { listing: list(oom, ...warm) })), "its start is in progress").toEqual([]);
     const over = stopped(1, { startedAt: ago(2000), endedAt: ago(500), exit: { code: 1 } });
@@ -218,11 +219,11 @@ describe("plan()", () => {
   });
 
   it("requests a machine again whose start was never confirmed, and adopts it when it is listed", () => {
-    const lost = life(4, { startedAt: null, arrivedAt: null, askedAt: ago(UNCONFIRMED_MS + 1000) });
+    const lost = life(4, { startedAt: null, registeredAt: null, requestedAt: ago(UNCONFIRMED_MS + 1000) });
     const warm = [stopped(1), stopped(2), stopped(3)];
     expect(plan(input({ lives: [lost] }))).toMatchObject({ actions: [], needsListing: true });
     expect(decide(input({ lives: [lost] }, { listing: list(...warm) }))).toEqual(["repeat"]);
-    const soon = life(4, { startedAt: null, arrivedAt: null, askedAt: ago(20_000) });
+    const soon = life(4, { startedAt: null, registeredAt: null, requestedAt: ago(20_000) });
     expect(
       decide(input({ lives: [soon] }, { listing: list(...warm) })),
       "another orchestrator may be starting it",
@@ -232,7 +233,7 @@ describe("plan()", () => {
     ]);
     const there: ListedMachine = { name: lost.machine, id: "x", state: "running" };
     expect(decide(input({ lives: [lost] }, { listing: list(...warm, there) }))).toEqual(["confirm"]);
-    const older = { ...lost, askedAt: ago(settings.bootMs + UNCONFIRMED_MS + SKEW_MS + 1000) };
+    const older = { ...lost, requestedAt: ago(settings.bootMs + UNCONFIRMED_MS + SKEW_MS + 1000) };
     expect(decide(input({ lives: [older] }, { listing: list(...warm) })), "it was never created").toEqual(["end"]);
   });
 
@@ -279,7 +280,7 @@ describe("plan()", () => {
   });
 });
 
-const someLife = (slot: number) =>
+const someLife = (ordinal: number) =>
   fc
     .record({
       running: fc.nat({ max: 2 }),
@@ -293,12 +294,12 @@ const someLife = (slot: number) =>
       silent: fc.option(fc.nat({ max: 600_000 })),
     })
     .map(({ running, slots, asked, started, arrived, idle, left, retired, silent }) =>
-      life(slot, {
+      life(ordinal, {
         slots,
         running: arrived === null ? 0 : Math.min(running, slots),
-        askedAt: ago(asked),
+        requestedAt: ago(asked),
         startedAt: started === null ? null : ago(Math.max(0, asked - started)),
-        arrivedAt: arrived === null ? null : ago(Math.max(0, asked - (started ?? 0) - arrived)),
+        registeredAt: arrived === null ? null : ago(Math.max(0, asked - (started ?? 0) - arrived)),
         silentSince: silent === null || running > 0 ? null : ago(Math.min(asked, silent)),
         idleSince: idle === null || running > 0 ? null : ago(Math.min(asked, idle)),
         leftAt: left === null || running > 0 ? null : ago(Math.min(asked, left)),
@@ -308,15 +309,15 @@ const someLife = (slot: number) =>
 
 const someMachine = fc
   .record({
-    slot: fc.integer({ min: 1, max: 7 }),
+    ordinal: fc.integer({ min: 1, max: 7 }),
     burst: fc.boolean(),
     state: fc.constantFrom("stopped", "starting", "running", "stopping", "gone"),
     since: fc.nat({ max: 900_000 }),
     stale: fc.boolean(),
     ours: fc.boolean(),
   })
-  .map(({ slot, burst, state, since, stale, ours }): ListedMachine => {
-    const name = nameOf(slot, burst ? 7 : undefined);
+  .map(({ ordinal, burst, state, since, stale, ours }): ListedMachine => {
+    const name = nameOf(ordinal, burst ? 7 : undefined);
     return {
       name: ours ? name : name.replace(FLEET, "ffffffff"),
       id: `${name} ${ours}`,
@@ -328,12 +329,12 @@ const someMachine = fc
 
 const someInput = fc
   .record({
-    lives: fc.uniqueArray(fc.integer({ min: 1, max: 5 })).chain((slots) => fc.tuple(...slots.map(someLife))),
+    lives: fc.uniqueArray(fc.integer({ min: 1, max: 5 })).chain((ordinals) => fc.tuple(...ordinals.map(someLife))),
     claimable: fc.nat({ max: 12 }),
     paused: fc.option(fc.constant("by an operator")),
     wastedStarts: fc.nat({ max: 5 }),
     wastedAgo: fc.nat({ max: 3_600_000 }),
-    trouble: fc.option(fc.integer({ min: -60_000, max: 300_000 })),
+    providerError: fc.option(fc.integer({ min: -60_000, max: 300_000 })),
     machines: fc.option(fc.uniqueArray(someMachine, { selector: ({ id }) => id, maxLength: 8 })),
     unavailable: fc.uniqueArray(fc.integer({ min: 1, max: 5 }), { maxLength: 3 }),
     stray: fc.nat({ max: 900_000 }),
@@ -348,7 +349,7 @@ const someInput = fc
       paused,
       wastedStarts,
       wastedAgo,
-      trouble,
+      providerError,
       machines,
       unavailable,
       stray,
@@ -364,12 +365,15 @@ const someInput = fc
           paused,
           wastedStarts,
           wastedStartsAt: wastedStarts > 0 ? ago(wastedAgo) : null,
-          trouble: trouble === null ? null : { code: "X", message: "x", until: new Date(NOW + trouble).toISOString() },
+          providerError:
+            providerError === null
+              ? null
+              : { code: "X", message: "x", until: new Date(NOW + providerError).toISOString() },
         },
         {
           settings: { ...settings, slots, max, warm: kept, burst: max - kept },
           ...(machines && { listing: { machines, agoMs: 200 } }),
-          unavailableSlots: new Set(unavailable),
+          unavailableOrdinals: new Set(unavailable),
           strayMs: () => stray,
         },
       );
@@ -383,20 +387,20 @@ describe("for every input, plan()", () => {
       RUNS,
     );
 
-  it("uses only free slots, each once, and never exceeds max", () => {
-    always(({ settings, snapshot, unavailableSlots }, { actions }) => {
+  it("uses only free ordinals, each once, and never exceeds max", () => {
+    always(({ settings, snapshot, unavailableOrdinals }, { actions }) => {
       const starts = actions.flatMap((action) => (action.do === "start" ? [action] : []));
       const ended = actions.filter((action) => action.do === "end").length;
       const taken = snapshot.lives
         .filter(({ id }) => !actions.some((action) => action.do === "end" && action.life.id === id))
-        .map(({ slot }) => slot);
-      expect(new Set(starts.map(({ slot }) => slot)).size).toBe(starts.length);
-      for (const { slot, burst } of starts) {
-        expect(slot).toBeGreaterThanOrEqual(1);
-        expect(slot).toBeLessThanOrEqual(settings.max);
-        expect(taken).not.toContain(slot);
-        expect(unavailableSlots.has(slot)).toBe(false);
-        expect(burst).toBe(slot > settings.warm);
+        .map(({ ordinal }) => ordinal);
+      expect(new Set(starts.map(({ ordinal }) => ordinal)).size).toBe(starts.length);
+      for (const { ordinal, burst } of starts) {
+        expect(ordinal).toBeGreaterThanOrEqual(1);
+        expect(ordinal).toBeLessThanOrEqual(settings.max);
+        expect(taken).not.toContain(ordinal);
+        expect(unavailableOrdinals.has(ordinal)).toBe(false);
+        expect(burst).toBe(ordinal > settings.warm);
       }
       if (starts.length > 0) expect(snapshot.lives.length - ended + starts.length).toBeLessThanOrEqual(settings.max);
     });
@@ -411,7 +415,7 @@ describe("for every input, plan()", () => {
   });
 
   it("starts exactly enough: every job has a slot, or the pool is full", () => {
-    always(({ settings, snapshot, unavailableSlots }, { actions, wanted, current }) => {
+    always(({ settings, snapshot, unavailableOrdinals }, { actions, wanted, current }) => {
       if (snapshot.paused !== null || blockedMs(snapshot) > 0 || snapshot.wastedStarts > 0) return;
       const gone = new Set(
         actions.flatMap((action) =>
@@ -426,8 +430,8 @@ describe("for every input, plan()", () => {
       const room =
         present.reduce((sum, life) => sum + Math.max(0, life.slots - life.running), 0) + starts * settings.slots;
       const full = snapshot.lives.length - ended + starts >= settings.max;
-      const hasNoSlot = starts + unavailableSlots.size + snapshot.lives.length - ended >= settings.max;
-      expect(room >= snapshot.claimable || full || hasNoSlot).toBe(true);
+      const hasNoOrdinal = starts + unavailableOrdinals.size + snapshot.lives.length - ended >= settings.max;
+      expect(room >= snapshot.claimable || full || hasNoOrdinal).toBe(true);
       if (starts > 0) expect(room - settings.slots).toBeLessThan(snapshot.claimable);
       expect(current).toBe(present.length);
       expect(wanted).toBeGreaterThanOrEqual(Math.min(current, settings.max));
@@ -439,7 +443,7 @@ describe("for every input, plan()", () => {
       for (const action of actions) {
         if (action.do === "retire") expect(action.life.running).toBe(0);
         if (action.do === "remove") {
-          expect(slotOf(FLEET, POOL, action.machine.name)).toBeDefined();
+          expect(ordinalOf(FLEET, POOL, action.machine.name)).toBeDefined();
           expect(snapshot.lives.map(({ machine }) => machine)).not.toContain(action.machine.name);
         }
       }
@@ -449,11 +453,11 @@ describe("for every input, plan()", () => {
   it("returns at most one action per life, and does not modify its input", () => {
     fc.assert(
       fc.property(someInput, (planInput) => {
-        const before = JSON.stringify({ ...planInput, slots: [...planInput.unavailableSlots] });
+        const before = JSON.stringify({ ...planInput, ordinals: [...planInput.unavailableOrdinals] });
         const { actions } = plan(planInput);
         const lives = actions.flatMap((action) => ("life" in action ? [action.life.id] : []));
         expect(new Set(lives).size).toBe(lives.length);
-        expect(JSON.stringify({ ...planInput, slots: [...planInput.unavailableSlots] })).toBe(before);
+        expect(JSON.stringify({ ...planInput, ordinals: [...planInput.unavailableOrdinals] })).toBe(before);
         expect(plan(planInput)).toEqual(plan(planInput));
       }),
       RUNS,
@@ -476,14 +480,20 @@ describe("a machine name", () => {
   const pool = fc.stringMatching(/^[a-z0-9][a-z0-9_.:-]{0,99}$/);
   const fleet = fc.stringMatching(/^[a-z0-9]{8}$/);
 
-  it("is valid for every provider and identifies fleet, pool and slot", () => {
+  it("is valid for every provider and identifies fleet, pool and ordinal", () => {
     fc.assert(
-      fc.property(fleet, pool, fc.integer({ min: 1, max: 999 }), fc.nat({ max: 9_999_999 }), (f, p, slot, serial) => {
-        const warm = machineName(f, p, slot);
-        const burst = `${warm}-${serial}`;
-        expect(burst).toMatch(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])$/);
-        expect([slotOf(f, p, warm), slotOf(f, p, burst)]).toEqual([slot, slot]);
-      }),
+      fc.property(
+        fleet,
+        pool,
+        fc.integer({ min: 1, max: 999 }),
+        fc.nat({ max: 9_999_999 }),
+        (f, p, ordinal, serial) => {
+          const warm = machineName(f, p, ordinal);
+          const burst = `${warm}-${serial}`;
+          expect(burst).toMatch(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])$/);
+          expect([ordinalOf(f, p, warm), ordinalOf(f, p, burst)]).toEqual([ordinal, ordinal]);
+        },
+      ),
       RUNS,
     );
   });
@@ -494,12 +504,12 @@ describe("a machine name", () => {
       for (const other of similar) {
         if (pool === other) continue;
         for (const name of [machineName("00000000", other, 5), `${machineName("00000000", other, 1)}-5`])
-          expect(slotOf("00000000", pool, name), `${pool} and ${name}`).toBeUndefined();
+          expect(ordinalOf("00000000", pool, name), `${pool} and ${name}`).toBeUndefined();
       }
     fc.assert(
-      fc.property(fleet, fleet, pool, pool, fc.integer({ min: 1, max: 99 }), (f, g, p, q, slot) => {
-        if (f !== g) expect(slotOf(f, p, machineName(g, p, slot))).toBeUndefined();
-        if (p !== q) expect(slotOf(f, p, machineName(f, q, slot))).toBeUndefined();
+      fc.property(fleet, fleet, pool, pool, fc.integer({ min: 1, max: 99 }), (f, g, p, q, ordinal) => {
+        if (f !== g) expect(ordinalOf(f, p, machineName(g, p, ordinal))).toBeUndefined();
+        if (p !== q) expect(ordinalOf(f, p, machineName(f, q, ordinal))).toBeUndefined();
         if (p !== q) expect(poolPrefix(f, p)).not.toBe(poolPrefix(f, q));
       }),
       RUNS,

@@ -37,10 +37,10 @@ describe("pool options", () => {
     );
   });
 
-  it("must name another pool with machines as larger", () => {
-    const check = (larger: string) => () => checkPools({ small: { provider, larger }, large: { provider } });
+  it("must name another pool with machines as largerPool", () => {
+    const check = (largerPool: string) => () => checkPools({ small: { provider, largerPool }, large: { provider } });
     expect(check("large")).not.toThrow();
-    expect(check("small")).toThrow(/^Pool "small" names itself as larger\. Use one of: large$/);
-    expect(check("huge")).toThrow(/^Pool "small" names "huge" as larger, which is not a pool with machines\./);
+    expect(check("small")).toThrow(/^Pool "small" names itself as largerPool\. Use one of: large$/);
+    expect(check("huge")).toThrow(/^Pool "small" names "huge" as largerPool, which is not a pool with machines\./);
   });
 });

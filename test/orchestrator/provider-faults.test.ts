@@ -67,7 +67,7 @@ function worker(name: string, workerPool: string): MachineProcess {
   const work = async (): Promise<ProcessExit> => {
     await clock.sleep(500 + random() * 3000);
     if (random() < 0.04) return { code: 1 };
-    const [welcome] = await query("select stillwake.machine_arrived($1, $2) as yes", [name, workerPool]);
+    const [welcome] = await query("select stillwake.machine_registered($1, $2) as yes", [name, workerPool]);
     while (welcome?.yes && !killed) {
       const [job] = await query(
         "select job_id, lease_id, epoch from stillwake.claim($1, $2, array[$2], 1, '10 minutes')",

@@ -203,9 +203,9 @@ function testProvider(name: string, createFixture: () => Promise<ProviderFixture
       const request = machineRequest(1, { burst: 1 });
       await provider.start(request);
       fixture.disconnect();
-      expect(await failure(provider.list())).toMatchObject({ name: "ProviderError", trouble: "unreachable" });
+      expect(await failure(provider.list())).toMatchObject({ name: "ProviderError", kind: "unreachable" });
       expect(await failure(provider.start(machineRequest(2, { burst: 2 })))).toMatchObject({
-        trouble: "unreachable",
+        kind: "unreachable",
       });
       fixture.repair();
       await waitFor(async () => (await names()).includes(request.name));
@@ -233,10 +233,10 @@ function testProvider(name: string, createFixture: () => Promise<ProviderFixture
       fixture.rejectToken();
       const before = fixture.calls?.() ?? 0;
       const error = await failure(provider.start(machineRequest(1, { burst: 1 })));
-      expect(error).toMatchObject({ trouble: "auth", certain: true, retryable: false, code: "PROVIDER_AUTH" });
+      expect(error).toMatchObject({ kind: "auth", certain: true, retryable: false, code: "PROVIDER_AUTH" });
       expect(error.remedy).toMatch(/\w/);
       expect((fixture.calls?.() ?? 1) - before).toBe(1);
-      expect(await failure(provider.list())).toMatchObject({ trouble: "auth" });
+      expect(await failure(provider.list())).toMatchObject({ kind: "auth" });
       fixture.repair();
       expect(await provider.list()).toEqual([]);
     });

@@ -34,15 +34,15 @@ afterAll(async () => {
 
 /** All functions that roles other than the owner may call. A new function must be listed here, or only the owner may call it. */
 const allowed: Record<Role, string[]> = {
-  app: "adopt_fleet begin_audit_entry budget_state cancel cap_pool check_token children close_breaker closed_gates costs create_token demand disable_endpoint enable_endpoint ended_counts enqueue enqueue_many erase_tenant finish_audit_entry fleet job_cost limit_budgets live_counts machine_arrived machine_counts machine_ended machine_leaves machine_started machines next_due now open_breaker orchestrator_snapshot pause pause_pool pause_schedule read_feeds register_breaker register_limit register_pipeline remove_schedule report_trouble resend_webhook reserve_machine reset_limit resume resume_pool resume_schedule retire_machine retry revoke_token rotate_secret run_schedules save_checkpoint save_position schema_state set_budget set_endpoint set_machines set_schedule set_weight signal statement_time unwatch upcoming visible_gates visible_holds watch watchdog webhooks_due".split(
+  app: "adopt_fleet begin_audit_entry budget_state cancel cap_pool check_token children close_breaker closed_gates costs create_token demand disable_endpoint enable_endpoint ended_counts enqueue enqueue_many erase_tenant finish_audit_entry fleet job_cost limit_quotas live_counts machine_counts machine_ended machine_leaves machine_registered machine_started machines next_due now open_breaker orchestrator_snapshot pause pause_pool pause_schedule read_feeds register_breaker register_limit register_pipeline remove_schedule report_provider_error resend_webhook reserve_machine reset_limit resume resume_pool resume_schedule retire_machine retry revoke_token rotate_secret run_schedules save_checkpoint save_position schema_state set_budget set_endpoint set_machines set_schedule set_weight signal statement_time unwatch upcoming visible_gates visible_holds watch watchdog webhooks_due".split(
     " ",
   ),
   worker:
-    "adopt append_logs check_breaker claim claim_webhooks complete demand expire fail find_signal heartbeat hold_presence listen load_artifacts load_checkpoints load_children machine_arrived machine_leaves next_due now progress recover recover_absent register_breaker register_limit register_pipeline release report_breaker_result run_due_schedules save_artifact save_checkpoint save_checkpoints save_position schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal unlisten use_limit watchdog webhooks_due".split(
+    "adopt append_logs check_breaker claim claim_webhooks complete demand expire fail find_signal heartbeat hold_presence listen load_artifacts load_checkpoints load_children machine_leaves machine_registered next_due now progress recover recover_absent register_breaker register_limit register_pipeline release report_breaker_result run_due_schedules save_artifact save_checkpoint save_checkpoints save_position schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
   reader:
-    "budget_state children closed_gates costs demand ended_counts job_cost limit_budgets live_counts machine_counts machines next_due now read_feeds schema_state statement_time unwatch upcoming visible_gates visible_holds watch webhooks_due".split(
+    "budget_state children closed_gates costs demand ended_counts job_cost limit_quotas live_counts machine_counts machines next_due now read_feeds schema_state statement_time unwatch upcoming visible_gates visible_holds watch webhooks_due".split(
       " ",
     ),
   nobody: [],

@@ -72,26 +72,26 @@ async function relations(): Promise<Relation[]> {
 }
 
 /** Relations that a tenant may read. All others are inaccessible. */
-const open = "artifacts attempts checkpoints ended_attempts ended_jobs events feed jobs live_jobs logs".split(" ");
+const readable = "artifacts attempts checkpoints ended_attempts ended_jobs events feed jobs live_jobs logs".split(" ");
 
 describe("the tenant role", () => {
   it("can read only its relations, and no partition directly", async () => {
     const all = await relations();
     expect(all.filter(({ partition }) => partition).length).toBeGreaterThan(10);
-    expect(all.filter(({ columns }) => columns.length > 0).map(({ name }) => name)).toEqual(open);
-    for (const { name, columns } of all.filter((one) => one.columns.length === 0)) {
+    expect(all.filter(({ columns }) => columns.length > 0).map(({ name }) => name)).toEqual(readable);
+    for (const { name, columns } of all.filter((relation) => relation.columns.length === 0)) {
       expect(columns).toEqual([]);
       await expect(as(globex, `select from stillwake.${name} limit 1`), name).rejects.toMatchObject({ code: "42501" });
     }
   });
 
   it.each([undefined, "", "nobody", "%", "' or true --"])("sees 0 rows as %j", async (tenant) => {
-    for (const name of open) expect(await as(tenant, `select from stillwake.${name}`), name).toEqual([]);
+    for (const name of readable) expect(await as(tenant, `select from stillwake.${name}`), name).toEqual([]);
   });
 
   it("sees all its own rows, and no others", async () => {
     let leaks = 0;
-    for (const { name, columns } of (await relations()).filter((one) => open.includes(one.name))) {
+    for (const { name, columns } of (await relations()).filter((relation) => readable.includes(relation.name))) {
       const rows = await as(globex, `select ${columns.join(", ")} from stillwake.${name}`);
       const text = JSON.stringify(rows);
       leaks += [acme, "nobody", ...theirs.ids].filter((word) => text.includes(word)).length;
@@ -109,7 +109,7 @@ describe("the tenant role", () => {
 
   it("sees no more through joins, subqueries, counts, and conditions that fail on other rows", async () => {
     const { completed } = theirs.jobs;
-    const questions: [text: string, values?: unknown[]][] = [
+    const queries: [text: string, values?: unknown[]][] = [
       ["select l.* from stillwake.jobs j join stillwake.logs l on l.job_id = $1", [completed]],
       ["select (select input from stillwake.jobs where id = $1) as input from stillwake.jobs where false", [completed]],
       [
@@ -129,7 +129,7 @@ describe("the tenant role", () => {
         [completed],
       ],
     ];
-    for (const [text, values] of questions) expect(await as(globex, text, values), text).toEqual([]);
+    for (const [text, values] of queries) expect(await as(globex, text, values), text).toEqual([]);
     const counts =
       "select (select count(*) from stillwake.jobs)::integer as jobs, (select max(id::text) from stillwake.ended_jobs) as last";
     const [seen] = await as(globex, counts);
@@ -168,10 +168,10 @@ describe("the tenant role", () => {
     await owner.query(`select stillwake.register_pipeline('report', '{"breakers": ["api"], "pool": "reports"}')`);
     const { rows } = await owner.query("select stillwake.enqueue('report', '1', $1) as id", [{ tenant: globex }]);
     await owner.query("select stillwake.open_breaker('api', null, $1, 'ops')", [`500 for ${acme}`]);
-    const ask = "select state, pause from stillwake.jobs where id = $1";
-    const [mine] = await as(globex, ask, [rows[0].id]);
+    const query = "select state, pause from stillwake.jobs where id = $1";
+    const [mine] = await as(globex, query, [rows[0].id]);
     expect(mine).toMatchObject({ state: "paused", pause: { breaker: "api", reason: "api is failing" } });
-    expect((await owner.query(ask, [rows[0].id])).rows[0].pause.reason).toContain(acme);
+    expect((await owner.query(query, [rows[0].id])).rows[0].pause.reason).toContain(acme);
     await owner.query("select stillwake.close_breaker('api')");
     await owner.query(`select stillwake.register_pipeline('report', '{"pool": "reports"}')`);
     await owner.query("select stillwake.cancel($1)", [rows[0].id]);
@@ -184,9 +184,9 @@ describe("the tenant role", () => {
     await owner.query("select stillwake.make_partitions()");
     const { rows } = await owner.query("select stillwake.enqueue('report', $1, $2) as id", [{}, { tenant: acme }]);
     theirs.ids.push(rows[0].id);
-    const made = (await relations()).filter(({ name, partition }) => partition && !before.has(name));
-    expect(made.length).toBeGreaterThan(5);
-    for (const { name } of made) {
+    const created = (await relations()).filter(({ name, partition }) => partition && !before.has(name));
+    expect(created.length).toBeGreaterThan(5);
+    for (const { name } of created) {
       await expect(as(acme, `select from stillwake.${name}`), name).rejects.toMatchObject({ code: "42501" });
     }
     await owner.query("select stillwake.cancel($1)", [rows[0].id]);
@@ -200,14 +200,14 @@ describe("the catalogue", () => {
   it("has row security on every table with a tenant or a job, and a tenant policy or no privilege", async () => {
     const { rows } = await owner.query(
       `select c.relname as name, c.relrowsecurity as secured, c.relforcerowsecurity as forced,
-        exists (select from pg_policies p where p.schemaname = 'stillwake' and p.tablename = c.relname and 'stillwake_tenant' = any (p.roles) and p.qual like '%current_setting%') as walled,
+        exists (select from pg_policies p where p.schemaname = 'stillwake' and p.tablename = c.relname and 'stillwake_tenant' = any (p.roles) and p.qual like '%current_setting%') as has_policy,
         has_any_column_privilege('stillwake_tenant', c.oid, 'select') as granted
       from pg_class c where c.relnamespace = 'stillwake'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
         and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname in ('tenant', 'job_id', 'job_ids'))`,
     );
     expect(rows.length).toBeGreaterThan(12);
     expect(rows.filter(({ secured }) => !secured)).toEqual([]);
-    expect(rows.filter(({ granted, walled }) => granted !== walled)).toEqual([]);
+    expect(rows.filter(({ granted, has_policy }) => granted !== has_policy)).toEqual([]);
     // The functions run as the owner and see everything.
     expect(rows.filter(({ forced }) => forced)).toEqual([]);
   });
@@ -258,43 +258,43 @@ describe("the catalogue", () => {
 });
 
 describe("reads of the library for a tenant", () => {
-  const readingOf = (tenant: string) => new Reader(tenantDatabase(app, tenant), undefined);
+  const readerOf = (tenant: string) => new Reader(tenantDatabase(app, tenant), undefined);
 
   it("return the same as for an operator, restricted to the tenant's rows", async () => {
-    const reading = readingOf(globex);
-    const { jobs } = await reading.list({ limit: 200 });
+    const reader = readerOf(globex);
+    const { jobs } = await reader.list({ limit: 200 });
     expect(jobs.map(({ id }) => id).sort()).toEqual([...ours.ids].sort());
     const { completed, failed } = ours.jobs;
-    expect(await reading.get(completed)).toMatchObject({ state: "completed", output: { mark: globex } });
-    expect((await reading.logs(completed)).map(({ message }) => message)).toEqual([`line of ${globex}`]);
-    expect((await reading.attempts(failed)).map(({ outcome }) => outcome)).toEqual(["failed", "failed"]);
-    expect((await reading.steps(completed)).map(({ name }) => name)).toEqual([`step ${globex}`]);
-    expect((await reading.artifacts(completed)).map(({ name }) => name)).toEqual([`${globex}.txt`]);
-    expect((await reading.list({ parent: ours.jobs.parent })).jobs.map(({ id }) => id)).toEqual([ours.jobs.child]);
+    expect(await reader.get(completed)).toMatchObject({ state: "completed", output: { mark: globex } });
+    expect((await reader.logs(completed)).map(({ message }) => message)).toEqual([`line of ${globex}`]);
+    expect((await reader.attempts(failed)).map(({ outcome }) => outcome)).toEqual(["failed", "failed"]);
+    expect((await reader.steps(completed)).map(({ name }) => name)).toEqual([`step ${globex}`]);
+    expect((await reader.artifacts(completed)).map(({ name }) => name)).toEqual([`${globex}.txt`]);
+    expect((await reader.list({ parent: ours.jobs.parent })).jobs.map(({ id }) => id)).toEqual([ours.jobs.child]);
   });
 
   it("return the same for a job of another tenant as for a missing one", async () => {
-    const reading = readingOf(globex);
-    const answers = async (id: string) => {
-      const error = await reading.get(id).catch((thrown) => thrown);
+    const reader = readerOf(globex);
+    const results = async (id: string) => {
+      const error = await reader.get(id).catch((thrown) => thrown);
       expect(error).toBeInstanceOf(JobNotFound);
       return {
         error: error.message.replaceAll(id, "ID"),
         rest: [
-          await reading.logs(id),
-          await reading.attempts(id),
-          await reading.steps(id),
-          await reading.artifacts(id),
-          await reading.list({ parent: id }),
+          await reader.logs(id),
+          await reader.attempts(id),
+          await reader.steps(id),
+          await reader.artifacts(id),
+          await reader.list({ parent: id }),
         ],
       };
     };
-    expect(await answers(theirs.jobs.completed)).toEqual(await answers(randomUUID().replace(/^(.{14})./, "$17")));
+    expect(await results(theirs.jobs.completed)).toEqual(await results(randomUUID().replace(/^(.{14})./, "$17")));
   });
 
   it("return no row of another tenant with any filter, and leave no state on the connection", async () => {
-    const reading = readingOf(globex);
-    const spoken = [
+    const reader = readerOf(globex);
+    const hostileValues = [
       acme,
       `' or 1=1 --`,
       `' or tenant = '${acme}`,
@@ -318,37 +318,39 @@ describe("reads of the library for a tenant", () => {
     ];
     let queries = 0;
     let leaks = 0;
-    const look = async (ask: () => Promise<unknown>) => {
+    const expectNoLeak = async (read: () => Promise<unknown>) => {
       queries += 1;
-      const answer = await ask().catch((error) => {
+      const result = await read().catch((error) => {
         // Rejected by our validation or by the column type, never by a syntax error.
         if (!(error instanceof InvalidInput || error instanceof JobNotFound)) expect(error.code).toMatch(/^22/);
         return [];
       });
-      const text = JSON.stringify(answer);
+      const text = JSON.stringify(result);
       if ([acme, ...theirs.ids].some((word) => text.includes(word))) leaks += 1;
       const [left] = await app.query<{ who: string; tenant: string | null }>(
         "select current_user as who, nullif(current_setting('stillwake.tenant', true), '') as tenant",
       );
       expect(left).toEqual({ who: logins.app.name, tenant: null });
     };
-    for (const word of spoken) {
+    for (const word of hostileValues) {
       for (const filter of ["pipeline", "pool", "state", "key", "tenant", "parent", "text"]) {
-        await look(() => reading.list({ [filter]: word }));
+        await expectNoLeak(() => reader.list({ [filter]: word }));
       }
-      await look(() => reading.list({ cursor: word }));
-      await look(() => reading.list({ since: word as never }));
-      await look(() => reading.list({ [word]: "x" } as never));
-      await look(() => reading.list({ limit: word as never }));
-      await look(() => reading.logs(word));
-      await look(() => reading.logs(theirs.jobs.completed, { after: word }));
-      for (const ask of ["get", "attempts", "steps", "artifacts"] as const) await look(() => reading[ask](word));
+      await expectNoLeak(() => reader.list({ cursor: word }));
+      await expectNoLeak(() => reader.list({ since: word as never }));
+      await expectNoLeak(() => reader.list({ [word]: "x" } as never));
+      await expectNoLeak(() => reader.list({ limit: word as never }));
+      await expectNoLeak(() => reader.logs(word));
+      await expectNoLeak(() => reader.logs(theirs.jobs.completed, { after: word }));
+      for (const method of ["get", "attempts", "steps", "artifacts"] as const)
+        await expectNoLeak(() => reader[method](word));
     }
     // Valid ids and cursors of another tenant.
     for (const id of theirs.ids) {
-      await look(() => reading.list({ cursor: writeCursor(id) }));
-      await look(() => reading.list({ tenant: acme, key: `${acme}-completed` }));
-      for (const ask of ["get", "logs", "attempts", "steps", "artifacts"] as const) await look(() => reading[ask](id));
+      await expectNoLeak(() => reader.list({ cursor: writeCursor(id) }));
+      await expectNoLeak(() => reader.list({ tenant: acme, key: `${acme}-completed` }));
+      for (const method of ["get", "logs", "attempts", "steps", "artifacts"] as const)
+        await expectNoLeak(() => reader[method](id));
     }
     expect(leaks).toBe(0);
     recordFigure("rows: leaks through filters", leaks, "", `${queries} queries`);
@@ -383,13 +385,13 @@ describe("reads of the library for a tenant", () => {
     await using shared = Object.assign(new Database({ url: logins.app.url, connections: 2 }), {
       [Symbol.asyncDispose]: () => shared.close(),
     });
-    const readings = [ours, theirs].map((rows) => ({
+    const readers = [ours, theirs].map((rows) => ({
       rows,
-      reading: new Reader(tenantDatabase(shared, rows.tenant), undefined),
+      reader: new Reader(tenantDatabase(shared, rows.tenant), undefined),
     }));
-    let foreign = 0;
+    let leaks = 0;
     const rounds = Array.from({ length: 60 }, async (_, round) => {
-      const { rows, reading } = readings[round % 2]!;
+      const { rows, reader } = readers[round % 2]!;
       if (round === 30) {
         await owner.query(
           "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1 and datname = current_database()",
@@ -400,14 +402,14 @@ describe("reads of the library for a tenant", () => {
         await tenantDatabase(shared, rows.tenant)
           .query("select 1 / 0")
           .catch(() => {});
-      const { jobs } = await reading.list({ limit: 200 });
-      foreign += jobs.filter(({ id }) => !rows.ids.includes(id)).length;
+      const { jobs } = await reader.list({ limit: 200 });
+      leaks += jobs.filter(({ id }) => !rows.ids.includes(id)).length;
       expect(jobs.length).toBe(rows.ids.length);
       const [left] = await shared.query<{ who: string }>("select current_user as who");
       expect(left!.who).toBe(logins.app.name);
     });
     await Promise.all(rounds);
-    expect(foreign).toBe(0);
+    expect(leaks).toBe(0);
   });
 
   it("are rejected with a remedy for a login that may not set the role", async () => {
@@ -415,14 +417,14 @@ describe("reads of the library for a tenant", () => {
       [Symbol.asyncDispose]: () => reader.close(),
     });
     await expect(new Reader(tenantDatabase(reader, globex), undefined).list()).rejects.toMatchObject({
-      code: "TENANT_WALL_MISSING",
+      code: "TENANT_ROLE_MISSING",
       remedy: expect.stringContaining("stillwake_app"),
     });
     expect((await new Reader(reader, undefined).list({ limit: 200 })).jobs.length).toBeGreaterThan(ours.ids.length);
   });
 
   it("work when the owner is not a superuser, and in a schema of another name", async () => {
-    const schema = `walled_${suffix}`;
+    const schema = `other_${suffix}`;
     const { name, url } = login("owner");
     await owner.query(`create role ${name} login createrole password 'secret'`);
     await owner.query(`grant create on database ${database.name} to ${name}`);
@@ -478,25 +480,25 @@ describe("reads of the library for a tenant", () => {
     const { rows } = await owner.query(
       "select count(*)::integer as count from pg_inherits where inhparent = 'stillwake.ended_jobs'::regclass",
     );
-    const cost = async (reading: Reader) => {
+    const cost = async (reader: Reader) => {
       const times: number[] = [];
       for (let round = 0; round < 12; round++) {
         const began = performance.now();
-        expect(await reading.logs(ours.jobs.completed, { after: "1000", limit: 1000 })).toHaveLength(1000);
+        expect(await reader.logs(ours.jobs.completed, { after: "1000", limit: 1000 })).toHaveLength(1000);
         times.push(performance.now() - began);
       }
       return times.sort((a, b) => a - b)[5]!;
     };
-    const whole = await cost(new Reader(app, undefined));
-    const tenant = await cost(readingOf(globex));
+    const operator = await cost(new Reader(app, undefined));
+    const tenant = await cost(readerOf(globex));
     recordFigure(
       "rows: 1,000 lines for a tenant",
       tenant,
       "ms",
-      `${whole.toFixed(1)} ms without the wall; ${rows[0].count} partitions of ended jobs`,
+      `${operator.toFixed(1)} ms without row-level security; ${rows[0].count} partitions of ended jobs`,
     );
     expect(rows[0].count).toBeGreaterThanOrEqual(5);
-    expect(tenant).toBeLessThan(whole * 10 + 200);
+    expect(tenant).toBeLessThan(operator * 10 + 200);
   });
 });
 

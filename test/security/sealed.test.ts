@@ -201,7 +201,7 @@ describe("a sealed value", () => {
         const { jobs } = await stillwake.list({ pipeline: contract.name });
         return jobs.length > 0 && jobs;
       },
-      { what: "the job of the slot" },
+      { what: "the job of the occurrence" },
     );
     expect((await until(job!.id)).state).toBe("completed");
     expect(seen[0]).toEqual({ token: `${TOKEN}!` });

@@ -90,7 +90,7 @@ const expected: Record<string, string> = {
   openBreaker: managed,
   closeBreaker: managed,
   listSchedules: overseen,
-  listSlots: overseen,
+  listOccurrences: overseen,
   setSchedule: managed,
   removeSchedule: managed,
   pauseSchedule: managed,
@@ -169,7 +169,7 @@ const needs: Record<string, (subject: Subject) => Promise<{ name?: string; id?: 
     resetLimit: async () => ({ name: "api" }),
     openBreaker: async () => ({ name: "shop", body: { for: "1h" } }),
     closeBreaker: async () => ({ name: "shop" }),
-    listSlots: async () => ({ name: "minutely" }),
+    listOccurrences: async () => ({ name: "minutely" }),
     setSchedule: async () => ({
       name: `s${++created}`,
       body: { cron: "0 0 1 1 *", pipeline: "held", input: { n: 1 } },

@@ -64,11 +64,11 @@ beforeAll(async () => {
   jobs.clip = (await sw.enqueue(clip, {})).id;
   jobs.later = (await sw.enqueue(clip, {}, { delay: "10d" })).id;
   const { rows } = await sql.query(
-    `select life, machine from stillwake.reserve_machine('scan', 5, '{"slot": 0, "machine": "sw-m0", "burst": false, "provider": "fly", "region": "iad", "size": "performance-8x", "slots": 3, "price": 0.001, "prices": "fly 2026-10-01"}')`,
+    `select life, machine from stillwake.reserve_machine('scan', 5, '{"ordinal": 0, "machine": "sw-m0", "burst": false, "provider": "fly", "region": "iad", "size": "performance-8x", "slots": 3, "price": 0.001, "prices": "fly 2026-10-01"}')`,
   );
   const [{ life, machine }] = rows;
   await sql.query("select stillwake.machine_started($1, 'id')", [life]);
-  await sql.query("select stillwake.machine_arrived($1, 'scan', 3)", [machine]);
+  await sql.query("select stillwake.machine_registered($1, 'scan', 3)", [machine]);
   await travel(sql, "20s");
   const claimed = await sql.query(
     "select job_id, epoch, lease_id from stillwake.claim($1, 'scan', array['scan', 'clip'], 3, '1 day')",

@@ -16,7 +16,7 @@ const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const COUNT = FULL ? 20_000 : 3000;
 /** Concurrent requests. */
 const CROWD = 25;
-const PATIENCE_MS = 15_000;
+const RESPONSE_TIMEOUT_MS = 15_000;
 
 const database = await freshDatabase();
 const { server, admin, jobs, webhook, errors } = await furnish(database);
@@ -43,7 +43,10 @@ async function send(sent: Omit<OddRequest, "operation">): Promise<Answered> {
     again = used.has(socket);
     used.add(socket);
   });
-  const late = setTimeout(() => request.destroy(new Error(`No answer in ${PATIENCE_MS} ms`)), PATIENCE_MS);
+  const late = setTimeout(
+    () => request.destroy(new Error(`No answer in ${RESPONSE_TIMEOUT_MS} ms`)),
+    RESPONSE_TIMEOUT_MS,
+  );
   try {
     request.end(body);
     const [response] = (await once(request, "response")) as [http.IncomingMessage];
@@ -186,7 +189,7 @@ describe("bytes that are not a request", () => {
     const closed = once(socket, "close");
     // Half closed: the server receives nothing more.
     socket.end(bytes());
-    const late = setTimeout(() => socket.destroy(new Error("late")), PATIENCE_MS);
+    const late = setTimeout(() => socket.destroy(new Error("late")), RESPONSE_TIMEOUT_MS);
     await closed;
     clearTimeout(late);
     expect(socket.errored?.message).not.toBe("late");

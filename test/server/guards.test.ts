@@ -315,7 +315,7 @@ describe("an internal error", () => {
     ["has no Stillwake in it", () => inject("server")],
   ])("is hidden when the database %s: 503 on every route, with Retry-After", async (_, url) => {
     const errors: unknown[] = [];
-    const lost = another({ auth: "none", url: url(), patience: "50ms", onError: (error) => errors.push(error) });
+    const lost = another({ auth: "none", url: url(), retryTimeout: "50ms", onError: (error) => errors.push(error) });
     const id = "01a1e3c0-7692-7084-838d-62fb99747fdf";
     const bodies: Record<string, unknown> = {
       enqueue: { pipeline: "held" },

@@ -53,12 +53,12 @@ async function fleetOf(more: object = {}) {
   const contract = pipeline(`scan-${created}`, { pool });
   await sw.register(contract);
   await sql.query("select stillwake.set_machines($1, $2)", [pool, JSON.stringify({ ...facts, ...more })]);
-  const reserve = async (slot: number) => {
+  const reserve = async (ordinal: number) => {
     const life = {
       ...facts,
-      slot,
-      machine: `sw-abc-${pool}-m${slot}`,
-      burst: slot > 1,
+      ordinal,
+      machine: `sw-abc-${pool}-m${ordinal}`,
+      burst: ordinal > 1,
       by: "orchestrator-1",
       why: "2 jobs are waiting, room for 0",
     };
@@ -69,7 +69,7 @@ async function fleetOf(more: object = {}) {
     ]);
     return rows[0] as { life: string; machine: string };
   };
-  const arrive = (machine: string) => sql.query("select stillwake.machine_arrived($1, $2, 2)", [machine, pool]);
+  const register = (machine: string) => sql.query("select stillwake.machine_registered($1, $2, 2)", [machine, pool]);
   const claim = (machine: string, limit = 1) =>
     sql.query("select job_id as job, epoch, lease_id as lease from stillwake.claim($1, $2, array[$3], $4)", [
       machine,
@@ -81,7 +81,7 @@ async function fleetOf(more: object = {}) {
     sql.query("select stillwake.machine_ended($1, $2)", [life, JSON.stringify(exit)]);
   const leave = (machine: string, reason: string | null = null) =>
     sql.query("select stillwake.machine_leaves($1, $2, $3)", [machine, pool, reason]);
-  return { pool, contract, reserve, arrive, claim, end, leave };
+  return { pool, contract, reserve, register, claim, end, leave };
 }
 
 async function settle(claimed: { job: string; epoch: string; lease: string }): Promise<void> {
@@ -104,7 +104,7 @@ const endOf = async (pool: string) => (await machinesOf(pool, "?ended=true")).ma
 
 describe("a machine", () => {
   it("is listed from its request on, with the reason, and in each state until its end", async () => {
-    const { pool, contract, reserve, arrive, claim, end, leave } = await fleetOf();
+    const { pool, contract, reserve, register, claim, end, leave } = await fleetOf();
     await sw.enqueueMany(contract, [{}, {}, {}]);
     const { life, machine } = await reserve(1);
     const [starting] = await machinesOf(pool);
@@ -116,7 +116,7 @@ describe("a machine", () => {
       listening: false,
       machine: {
         life,
-        slot: 1,
+        ordinal: 1,
         burst: false,
         provider: "fly",
         size: "performance-8x",
@@ -125,8 +125,8 @@ describe("a machine", () => {
         jobs: 0,
         price: 0.000213,
         why: "2 jobs are waiting, room for 0",
-        askedBy: "orchestrator-1",
-        arrivedAt: null,
+        requestedBy: "orchestrator-1",
+        registeredAt: null,
       },
       end: null,
     });
@@ -135,7 +135,7 @@ describe("a machine", () => {
       state: "starting",
       machine: { providerId: "d8d9", startedAt: expect.any(String) },
     });
-    await arrive(machine);
+    await register(machine);
     expect((await machinesOf(pool))[0]).toMatchObject({ state: "idle", running: 0 });
     const { rows } = await claim(machine, 2);
     expect(await machinesOf(pool)).toMatchObject([
@@ -154,64 +154,64 @@ describe("a machine", () => {
         worker: machine,
         state: "ended",
         machine: { life, jobs: 3 },
-        end: { at: expect.any(String), how: "ended by itself (idle)", well: true },
+        end: { at: expect.any(String), how: "ended by itself (idle)", normal: true },
       },
     ]);
   });
 
   it("that is about to be stopped is retiring", async () => {
-    const { pool, reserve, arrive } = await fleetOf();
+    const { pool, reserve, register } = await fleetOf();
     const { life, machine } = await reserve(1);
-    await arrive(machine);
+    await register(machine);
     await sql.query("select stillwake.retire_machine($1)", [life]);
     expect(await machinesOf(pool)).toMatchObject([{ state: "retiring" }]);
   });
 
-  it.each<[how: string, arrives: boolean, exit: object, well: boolean]>([
+  it.each<[how: string, registers: boolean, exit: object, normal: boolean]>([
     ["out of memory at 64 GB", true, { oom: true, memory: "64 GB", code: 137 }, false],
-    ["never arrived", false, { reason: "its worker never registered" }, false],
-    ["never arrived: exit code 1", false, { code: 1 }, false],
-    ["never arrived: ImagePullBackOff", false, { reason: "ImagePullBackOff" }, false],
+    ["never registered", false, { reason: "its worker never registered" }, false],
+    ["never registered: exit code 1", false, { code: 1 }, false],
+    ["never registered: ImagePullBackOff", false, { reason: "ImagePullBackOff" }, false],
     ["killed by SIGKILL", true, { signal: "SIGKILL" }, false],
     ["ended with exit code 3", true, { code: 3 }, false],
     ["ended with exit code 3 (Error)", true, { code: 3, reason: "Error" }, false],
     ["ended by itself", true, { code: 0 }, true],
     ["was stopped", true, { requested: true, code: 143 }, true],
     ["disappeared", true, {}, false],
-  ])("has the end reason %s", async (how, arrives, exit, well) => {
-    const { pool, reserve, arrive, end } = await fleetOf();
+  ])("has the end reason %s", async (how, registers, exit, normal) => {
+    const { pool, reserve, register, end } = await fleetOf();
     const { life, machine } = await reserve(2);
-    if (arrives) await arrive(machine);
+    if (registers) await register(machine);
     await end(life, exit);
-    expect(await endOf(pool)).toEqual([{ at: expect.any(String), how, well }]);
+    expect(await endOf(pool)).toEqual([{ at: expect.any(String), how, normal }]);
   });
 
-  it.each<[how: string, reason: string | null, exit: object, well: boolean]>([
+  it.each<[how: string, reason: string | null, exit: object, normal: boolean]>([
     ["ended with exit code 1", "stopped", { code: 1 }, false],
     ["ended with exit code 1 (the database cannot be reached)", "the database cannot be reached", { code: 1 }, false],
     ["stopped on request (SIGTERM)", "SIGTERM", { code: 0 }, true],
     ["stopped on request (SIGTERM)", "SIGTERM", { code: 143 }, true],
     ["stopped on request", "the machine is to be stopped", { code: 0 }, true],
     ["ended by itself (idle)", null, { code: 0 }, true],
-  ])("whose worker has exited has the end reason %s (%s, %j)", async (how, reason, exit, well) => {
-    const { pool, reserve, arrive, leave, end } = await fleetOf();
+  ])("whose worker has exited has the end reason %s (%s, %j)", async (how, reason, exit, normal) => {
+    const { pool, reserve, register, leave, end } = await fleetOf();
     const { life, machine } = await reserve(2);
-    await arrive(machine);
+    await register(machine);
     await leave(machine, reason);
     await end(life, exit);
-    expect(await endOf(pool)).toEqual([{ at: expect.any(String), how, well }]);
+    expect(await endOf(pool)).toEqual([{ at: expect.any(String), how, normal }]);
   });
 
   it("that was killed is not listed as a worker because of its listener, until it returns", async () => {
-    const { pool, reserve, arrive, end } = await fleetOf();
+    const { pool, reserve, register, end } = await fleetOf();
     const { life, machine } = await reserve(1);
-    await arrive(machine);
+    await register(machine);
     await end(life, { signal: "SIGKILL" });
     await sql.query("select stillwake.listen($1, $2)", [machine, pool]);
     await sql.query("select stillwake.listen('by-hand', $1)", [pool]);
     expect(await machinesOf(pool)).toMatchObject([{ worker: "by-hand", machine: null }]);
     await reserve(1);
-    await arrive(machine);
+    await register(machine);
     expect(await machinesOf(pool)).toMatchObject([{ worker: machine, state: "idle", listening: true }, {}]);
   });
 
@@ -220,9 +220,11 @@ describe("a machine", () => {
     await reserve(1);
     await sql.query("begin");
     await sql.query("select stillwake.adopt_fleet()");
-    const { rows } = await sql.query("select ending, ended_well from stillwake.machines(100) where pool = $1", [pool]);
+    const { rows } = await sql.query("select ending, ended_normally from stillwake.machines(100) where pool = $1", [
+      pool,
+    ]);
     await sql.query("rollback");
-    expect(rows).toEqual([{ ending: "belongs to the fleet this database was copied from", ended_well: true }]);
+    expect(rows).toEqual([{ ending: "belongs to the fleet this database was copied from", ended_normally: true }]);
   });
 
   it("is distinguished from a worker without a machine, which is listed while it has leases", async () => {
@@ -269,12 +271,12 @@ describe("a pool", () => {
         idlePrice: 0.00000006,
         prices: "fly 2026-10-01",
         currency: "USD",
-        larger: null,
+        largerPool: null,
         now: 0,
         starting: 0,
       },
       wanted: 0,
-      trouble: null,
+      providerError: null,
       wastedStarts: 0,
     });
     await sw.enqueueMany(contract, new Array(5).fill({}));
@@ -284,20 +286,20 @@ describe("a pool", () => {
     const { life } = await reserve(1);
     expect((await poolOf(pool)).machines).toMatchObject({ now: 1, starting: 1 });
     await end(life, { code: 1 });
-    const trouble = {
+    const providerError = {
       code: "PROVIDER_AUTH",
       message: "Fly rejects the token: make a new one",
       until: new Date(Date.now() + 60_000).toISOString(),
     };
-    await sql.query("select stillwake.report_trouble($1, $2)", [pool, JSON.stringify(trouble)]);
+    await sql.query("select stillwake.report_provider_error($1, $2)", [pool, JSON.stringify(providerError)]);
     expect(await poolOf(pool)).toMatchObject({
       wastedStarts: 1,
-      trouble: {
+      providerError: {
         code: "PROVIDER_AUTH",
-        message: trouble.message,
+        message: providerError.message,
         remedy: null,
         since: expect.any(String),
-        until: trouble.until,
+        until: providerError.until,
       },
     });
     await sw.pause({ pool });
@@ -349,15 +351,15 @@ describe("a poke", () => {
 });
 
 describe("the metrics", () => {
-  it("have machines by state, the wanted number, trouble, and starts and ends", async () => {
-    const { pool, contract, reserve, arrive, claim, end } = await fleetOf();
+  it("have machines by state, the wanted number, the provider error, and starts and ends", async () => {
+    const { pool, contract, reserve, register, claim, end } = await fleetOf();
     await sw.enqueueMany(contract, [{}, {}, {}]);
     const reserved = await reserve(1);
-    await arrive(reserved.machine);
+    await register(reserved.machine);
     await claim(reserved.machine);
     await reserve(2);
     await end((await reserve(3)).life, { code: 1 });
-    await sql.query("select stillwake.report_trouble($1, $2)", [
+    await sql.query("select stillwake.report_provider_error($1, $2)", [
       pool,
       JSON.stringify({ code: "PROVIDER_RATE", message: "Too often" }),
     ]);
@@ -369,24 +371,24 @@ describe("the metrics", () => {
         `stillwake_machines{pool="${pool}",state="starting"} 1`,
         `stillwake_machines{pool="${pool}",state="idle"} 0`,
         `stillwake_pool_wanted{pool="${pool}"} 2`,
-        `stillwake_pool_trouble{pool="${pool}",code="PROVIDER_RATE"} 1`,
+        `stillwake_pool_provider_error{pool="${pool}",code="PROVIDER_RATE"} 1`,
         `stillwake_pool_wasted_starts{pool="${pool}"} 1`,
         `stillwake_machines_started_5m{pool="${pool}"} 3`,
-        `stillwake_machines_ended_5m{pool="${pool}",well="false"} 1`,
+        `stillwake_machines_ended_5m{pool="${pool}",normal="false"} 1`,
       ]),
     );
   });
 });
 
 describe("the command line", () => {
-  it("lists machines, ended ones with the reason, and pools with the wanted number and their trouble", async () => {
-    const { pool, contract, reserve, arrive, claim, end } = await fleetOf();
+  it("lists machines, ended ones with the reason, and pools with the wanted number and their provider error", async () => {
+    const { pool, contract, reserve, register, claim, end } = await fleetOf();
     await sw.enqueueMany(contract, [{}, {}, {}]);
     const { machine } = await reserve(1);
-    await arrive(machine);
+    await register(machine);
     await claim(machine);
     await end((await reserve(2)).life, { oom: true, memory: "16 GB" });
-    await sql.query("select stillwake.report_trouble($1, $2)", [
+    await sql.query("select stillwake.report_provider_error($1, $2)", [
       pool,
       JSON.stringify({ code: "PROVIDER_CAPACITY", message: "No room in iad" }),
     ]);
@@ -412,7 +414,7 @@ describe("the doctor", () => {
     (await runDoctor({ url: database.url, address })).find((finding) => finding.check === check);
 
   it("reports that a database is a copy of the one with the machines, without changing anything", async () => {
-    await sql.query("update stillwake.pools set trouble = null");
+    await sql.query("update stillwake.pools set provider_error = null");
     await sql.query("select stillwake.fleet('db.example.com:5432/app')");
     expect(await found("fleet", "db.example.com:5432/app")).toMatchObject({ level: "ok" });
     expect(await found("fleet"), "one at an address of this machine").toMatchObject({ level: "warning" });
@@ -437,13 +439,13 @@ describe("the doctor", () => {
 
   it("reports why machines cannot start", async () => {
     const { pool } = await fleetOf();
-    await sql.query("select stillwake.report_trouble($1, $2)", [
+    await sql.query("select stillwake.report_provider_error($1, $2)", [
       pool,
       JSON.stringify({ code: "PROVIDER_AUTH", message: "Fly rejects the token" }),
     ]);
     const fleet = await found("fleet", "db.example.com:5432/app");
     expect(fleet).toMatchObject({ level: "warning", found: `${pool}: Fly rejects the token` });
-    await sql.query("select stillwake.report_trouble($1, null)", [pool]);
+    await sql.query("select stillwake.report_provider_error($1, null)", [pool]);
   });
 
   it("reports pools whose jobs wait without a worker", async () => {

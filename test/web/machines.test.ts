@@ -1,37 +1,37 @@
-// Machines on the dashboard: their slots, what prevents their start, and when that is a problem.
+// Machines on the dashboard: their squares, what prevents their start, and when that is a problem.
 import { describe, expect, it } from "vitest";
 import { findProblems } from "../../web/src/pages/overview/problems.ts";
-import { isStarting, machineSlots, startProblem } from "../../web/src/parts/machine-text.ts";
+import { isStarting, machineSquares, startProblem } from "../../web/src/parts/machine-text.ts";
 
 describe("machines on the dashboard", () => {
   const machine = (state: "up" | "idle" | "starting" | "leaving" | "ended", burst = false) =>
-    ({ state, machine: { burst } }) as Parameters<typeof machineSlots>[1][number];
+    ({ state, machine: { burst } }) as Parameters<typeof machineSquares>[1][number];
 
-  it("have a slot for each machine that exists, is kept stopped, or may be created", () => {
-    expect(machineSlots({ warm: 2, max: 4 }, [])).toEqual(["stopped", "stopped", "free", "free"]);
+  it("have a square for each machine that exists, is kept stopped, or may be created", () => {
+    expect(machineSquares({ warm: 2, max: 4 }, [])).toEqual(["stopped", "stopped", "free", "free"]);
     const some = [machine("starting"), machine("up"), machine("ended")];
-    expect(machineSlots({ warm: 2, max: 4 }, some)).toEqual(["up", "starting", "free", "free"]);
-    expect(machineSlots({ warm: 2, max: 4 }, [machine("up", true)])).toEqual(["up", "stopped", "stopped", "free"]);
+    expect(machineSquares({ warm: 2, max: 4 }, some)).toEqual(["up", "starting", "free", "free"]);
+    expect(machineSquares({ warm: 2, max: 4 }, [machine("up", true)])).toEqual(["up", "stopped", "stopped", "free"]);
     const many = Array.from({ length: 6 }, () => machine("idle", true));
-    expect(machineSlots({ warm: 2, max: 4 }, many)).toEqual(Array(6).fill("idle"));
-    expect(machineSlots({ warm: 0, max: 1 }, [{ state: "up", machine: null }])).toEqual(["free"]);
+    expect(machineSquares({ warm: 2, max: 4 }, many)).toEqual(Array(6).fill("idle"));
+    expect(machineSquares({ warm: 0, max: 1 }, [{ state: "up", machine: null }])).toEqual(["free"]);
   });
 
   it("report what prevents their start, in red if the operator has to fix it", () => {
     const machines = {} as NonNullable<Parameters<typeof startProblem>[0]["machines"]>;
-    const trouble = { code: "PROVIDER_AUTH", message: "No", remedy: "Make one", since: null, until: null };
-    expect(startProblem({ name: "scan", machines: null, trouble, wastedStarts: 9 })).toBeUndefined();
-    expect(startProblem({ name: "scan", machines, trouble: null, wastedStarts: 2 })).toBeUndefined();
-    expect(startProblem({ name: "scan", machines, trouble, wastedStarts: 0 })).toMatchObject({
+    const providerError = { code: "PROVIDER_AUTH", message: "No", remedy: "Make one", since: null, until: null };
+    expect(startProblem({ name: "scan", machines: null, providerError, wastedStarts: 9 })).toBeUndefined();
+    expect(startProblem({ name: "scan", machines, providerError: null, wastedStarts: 2 })).toBeUndefined();
+    expect(startProblem({ name: "scan", machines, providerError, wastedStarts: 0 })).toMatchObject({
       tone: "bad",
       why: "No: Make one",
     });
-    const rate = { ...trouble, code: "PROVIDER_RATE", message: "Wait. Make one" };
-    expect(startProblem({ name: "scan", machines, trouble: rate, wastedStarts: 0 })).toMatchObject({
+    const rate = { ...providerError, code: "PROVIDER_RATE", message: "Wait. Make one" };
+    expect(startProblem({ name: "scan", machines, providerError: rate, wastedStarts: 0 })).toMatchObject({
       tone: "amber",
       why: rate.message,
     });
-    expect(startProblem({ name: "scan", machines, trouble: null, wastedStarts: 3 })).toMatchObject({
+    expect(startProblem({ name: "scan", machines, providerError: null, wastedStarts: 3 })).toMatchObject({
       tone: "bad",
       what: expect.stringMatching(/last 3/),
       why: expect.stringMatching(/how they ended.*stillwake resume --pool scan/),
@@ -47,7 +47,7 @@ describe("machines on the dashboard", () => {
       claimable: 1,
       wanted: 1,
       machines: counts(0, 0),
-      trouble: null,
+      providerError: null,
       wastedStarts: 0,
     };
     expect(isStarting(pool)).toBe(true);
@@ -75,14 +75,14 @@ describe("machines on the dashboard", () => {
     expect(problems({ oldest: "2026-05-04T11:50:00Z" })).toMatchObject([
       { what: "No machine was started for pool scan: 2 jobs wait" },
     ]);
-    const trouble = {
+    const providerError = {
       code: "PROVIDER_RATE",
       message: "Too often",
       remedy: null,
       since: null,
       until: "2026-05-04T12:01:00Z",
     };
-    expect(problems({ trouble })).toEqual([
+    expect(problems({ providerError })).toEqual([
       { href: "/pools", what: "Pool scan: no machine can be started", why: "Too often. Next start soon." },
     ]);
   });

@@ -311,21 +311,21 @@ describe("one failing receiver", () => {
     const silent = await rawServer(() => {});
     let turn = 0;
     const poor = await startReceiver((one, response) => respondWith(turn++ % 10 < 3 ? 500 : 204)(one, response));
-    const well = await startReceiver();
+    const healthy = await startReceiver();
     await endedJobs(100, silent);
     await endedJobs(100, poor.url);
     const one = sender({ timeout: "6s" });
     const sentAt = new Map<string, number>();
     for (let batch = 0; batch < 20; batch++) {
-      const jobs = await endedJobs(10, well.url);
+      const jobs = await endedJobs(10, healthy.url);
       for (const job of jobs) sentAt.set(job, performance.now());
       one.poke();
-      await waitFor(() => well.received.length >= sentAt.size, {
+      await waitFor(() => healthy.received.length >= sentAt.size, {
         timeout: 20_000,
         what: "the healthy receiver to get its webhooks",
       });
     }
-    const times = well.received.map(({ body, at }) => at - sentAt.get(JSON.parse(body).data.id)!);
+    const times = healthy.received.map(({ body, at }) => at - sentAt.get(JSON.parse(body).data.id)!);
     const { p99 } = recordTimes("a healthy endpoint beside bad ones", times);
     expect(times).toHaveLength(200);
     expect(p99).toBeLessThan(5800);

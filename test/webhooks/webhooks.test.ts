@@ -276,20 +276,20 @@ describe("the body", () => {
     expect(await stillwake.webhooks.list({ job: cancelled })).toEqual([]);
   });
 
-  it("is never longer than 20 KB, and lists what was left out", async () => {
+  it("is never longer than 20 KB, and lists what was omitted", async () => {
     await stillwake.webhooks.set("large", { url: "https://a.example/", body: "full" });
     await stillwake.webhooks.set("listing", { url: "https://a.example/", body: ["$id", "$output"] });
     const huge = { text: "ä".repeat(30_000) };
     const full = await ended("completed", { webhook: { endpoint: "large" } }, huge);
     expect(Buffer.byteLength((await listed(full)).body)).toBeLessThanOrEqual(20_480);
     expect(await bodyOf(full)).toMatchObject({
-      left_out: ["output"],
+      omitted: ["output"],
       data: { id: full, output: null, input: { n: 1 } },
     });
     const array = await ended("completed", { webhook: { endpoint: "listing" } }, huge);
     expect(await bodyOf(array)).toEqual([array, null]);
     const fits = await ended("completed", { webhook: { endpoint: "large" } }, { text: "x".repeat(19_000) });
-    expect(await bodyOf(fits)).not.toHaveProperty("left_out");
+    expect(await bodyOf(fits)).not.toHaveProperty("omitted");
   });
 });
 
@@ -548,17 +548,17 @@ describe("a thin body", () => {
 describe("a sender", () => {
   it("is not stopped by an error in onSent", async () => {
     const receiver = await startReceiver();
-    const troubles: unknown[] = [];
+    const errors: unknown[] = [];
     await ended("completed", { webhook: receiver.url });
     const one = sender({
       onSent: () => {
         throw new Error("no");
       },
-      onTrouble: (error) => troubles.push(error),
+      onError: (error) => errors.push(error),
     });
     await one.flush(10_000);
     expect(receiver.received).toHaveLength(1);
-    expect(troubles).toHaveLength(1);
+    expect(errors).toHaveLength(1);
   });
 });
 

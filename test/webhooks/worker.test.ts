@@ -34,7 +34,7 @@ describe("a worker", () => {
     const receiver = await startReceiver();
     const { secret } = await stillwake.webhooks.set("billing", { url: receiver.url });
     const worker = await startRecordedWorker({ url: server.url, pipelines: [code], webhooks: ALLOW_LOCALHOST });
-    await worker.waitForEvent("push.ready");
+    await worker.waitForEvent("hints.ready");
     const times: number[] = [];
     for (let n = 1; n <= 20; n++) {
       const { id } = await stillwake.enqueue(task, { n }, { webhook: { endpoint: "billing" } });
@@ -58,7 +58,7 @@ describe("a worker", () => {
   it("sends webhooks of other workers' jobs, even of pipelines it does not have", async () => {
     const receiver = await startReceiver();
     const worker = await startRecordedWorker({ url: server.url, pipelines: [code], webhooks: ALLOW_LOCALHOST });
-    await worker.waitForEvent("push.ready");
+    await worker.waitForEvent("hints.ready");
     const { id } = await stillwake.enqueue(elsewhere, {}, { webhook: receiver.url });
     await stillwake.cancel(id);
     const [came] = await receiver.gets(1);

@@ -64,7 +64,7 @@ function marked(workerName: string): number[] {
     .filter(Number.isInteger)
     .filter((pid) => {
       try {
-        return fs.readFileSync(`/proc/${pid}/environ`, "latin1").includes(`STILLWAKE_GUARD=${workerName}`);
+        return fs.readFileSync(`/proc/${pid}/environ`, "latin1").includes(`STILLWAKE_PROCESS_TAG=${workerName}`);
       } catch {
         return false;
       }
@@ -74,12 +74,12 @@ function marked(workerName: string): number[] {
 describe("SIGTERM", () => {
   it("waits for running jobs, claims no other, and exits with 0", async () => {
     const { process, enqueue } = await worker();
-    const id = await enqueue([{ name: "long", act: "gate", gate: "patience" }]);
+    const id = await enqueue([{ name: "long", act: "gate", gate: "drain" }]);
     await stepOf(id, "long");
     process.signal("SIGTERM");
     expect(await process.waitForLine("worker.draining")).toMatchObject({ active: 1, limitMs: 25_000 });
     const late = await enqueue([{ name: "late", act: "nothing" }]);
-    observer.openGate("patience");
+    observer.openGate("drain");
     expect(await until(id)).toMatchObject({ state: "completed", attempt: 1 });
     expect(await process.exited).toBe(0);
     expect(await stillwake.get(late)).toMatchObject({ state: "queued", attempt: 0 });

@@ -136,7 +136,7 @@ describe("a worker", () => {
     const args = ["--slots", "2", "--idle-exit", "5s", "--name", "leaver"];
     const worker = await startWorker({ url: server.url, args });
     // By then it is in the list of listeners.
-    await worker.waitForLine("push.ready");
+    await worker.waitForLine("hints.ready");
     await stillwake.wait(id, { timeout: "20s" });
     const count = async (what: string) => (await client.query(`select from ${what}`)).rowCount;
     expect(await worker.exited).toBe(0);
@@ -162,7 +162,7 @@ describe("a worker", () => {
     "with hints sends pings, polls no more often than its interval, and opens no new connections",
     async () => {
       const worker = await startWorker({ url: server.url, args: ["--slots", "2", "--name", "waiter"] });
-      await worker.waitForLine("push.ready");
+      await worker.waitForLine("hints.ready");
       await worker.waitForLine("claim.empty");
       const traffic = recordTraffic();
       await wait(LISTEN_MS);

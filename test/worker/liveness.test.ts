@@ -114,7 +114,7 @@ describe("a silent runner", () => {
 describe("a worker that becomes idle", () => {
   it("claims a job that is enqueued while it queries the next due time", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    await worker.waitForLine("push.ready");
+    await worker.waitForLine("hints.ready");
     // The result is computed and then delayed.
     await client.query(`alter function stillwake.next_due(text[], text[], integer[], integer[]) rename to next_due_itself;
       create function stillwake.next_due(p_pools text[], p_pipelines text[], p_versions integer[], p_oldest integer[]) returns timestamptz

@@ -194,7 +194,7 @@ async function lateClaim(): Promise<void> {
     lease: "5s",
     pollWithHints: "4s",
   });
-  await worker.waitForEvent("push.ready");
+  await worker.waitForEvent("hints.ready");
   const silence = silenceOf(proxy);
   const after = performance.now();
   worker.worker.poke();
@@ -227,7 +227,7 @@ async function lateHeartbeat(): Promise<void> {
   const options = { pipelines: [run], pool: "long", slots: 2, lease: "6s" };
   await stillwake.register(long);
   const worker = await startRecordedWorker({ url: proxy.url, name: "long", pollWithHints: "5m", ...options });
-  await worker.waitForEvent("push.ready");
+  await worker.waitForEvent("hints.ready");
   const { id } = await stillwake.enqueue("long", {});
   await worker.waitForEvent("attempt.started");
   const rival = await startRecordedWorker({ url: database.url, name: "long-rival", ...options });
@@ -238,7 +238,7 @@ async function lateHeartbeat(): Promise<void> {
   // One that was sent before the freeze may be reported after it.
   if (slow.at - slow.tookMs < frozen) slow = await worker.waitForEvent("heartbeat", { after: slow.at + 1 });
   expect(slow.tookMs, "the heartbeat was not on a forgotten flow").toBeGreaterThan(1_000);
-  await worker.waitForEvent("push.ready", { after: frozen, timeout: 30_000 });
+  await worker.waitForEvent("hints.ready", { after: frozen, timeout: 30_000 });
   await worker.waitForEvent("heartbeat", { after: frozen, times: 2, timeout: 30_000 });
   const thawed = performance.now();
   proxy.thaw();

@@ -17,7 +17,7 @@ import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const server = await startPostgresServer();
-const stillwake = openStillwake(server.url, { patience: "forever" });
+const stillwake = openStillwake(server.url, { retryTimeout: "forever" });
 const observer = await startStepObserver();
 beforeAll(buildPackage);
 
@@ -128,7 +128,7 @@ describe("during a long outage of the database", () => {
   }, async () => {
     await using proxy = await faultProxy(server.url);
     const worker = await startWorker({ url: proxy.url, args: ["--slots", "3", "--name", "patient"] });
-    await worker.waitForLine("push.ready");
+    await worker.waitForLine("hints.ready");
     const steps = [nothing("before"), gated("across", "away"), nothing("after")];
     const jobs = await stillwake.enqueueMany(
       "script",
@@ -232,11 +232,11 @@ describe("during a long outage of the database", () => {
     const floors = { poll: "100ms", pollWithHints: "100ms" };
     const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "8s", ...floors };
     const holder = await startRecordedWorker({ url: slow.url, name: "slow", ...options });
-    await holder.waitForEvent("push.ready");
+    await holder.waitForEvent("hints.ready");
     const { id } = await stillwake.enqueue("first-back", {});
     await holder.waitForEvent("attempt.started");
     const rival = await startRecordedWorker({ url: quick.url, name: "quick", ...options });
-    await rival.waitForEvent("push.ready");
+    await rival.waitForEvent("hints.ready");
     for (const proxy of [slow, quick]) {
       proxy.mode = "refuse";
       proxy.reset();
@@ -258,7 +258,7 @@ describe("during a long outage of the database", () => {
   it("an idle worker that is stopped does not wait for the database", async () => {
     await using proxy = await faultProxy(server.url);
     const worker = await startWorker({ url: proxy.url, args: ["--slots", "1"] });
-    await worker.waitForLine("push.ready");
+    await worker.waitForLine("hints.ready");
     proxy.mode = "refuse";
     proxy.reset();
     await worker.waitForLine("database.lost");

@@ -28,7 +28,7 @@ interface Reported {
 
 const server = await startPostgresServer({ max_connections: 60, log_connections: "on", log_line_prefix: "%n " });
 const owner = await connect(server.url);
-const stillwake = openStillwake(server.url, { connections: 2, patience: "forever" });
+const stillwake = openStillwake(server.url, { connections: 2, retryTimeout: "forever" });
 let login: string;
 const children: ChildProcess[] = [];
 const reported: Reported[] = [];
@@ -86,7 +86,7 @@ async function restart(signal: "SIGINT" | "SIGQUIT"): Promise<{ accepting: numbe
   const jobs = await stillwake.enqueueMany("crowd", inputs);
   await server.kill(signal);
   const lost = Date.now();
-  await waitFor(() => since(lost - 1000, "database.lost", "push.lost").size >= WORKERS / 2, { timeout: 20_000 });
+  await waitFor(() => since(lost - 1000, "database.lost", "hints.lost").size >= WORKERS / 2, { timeout: 20_000 });
   await server.start();
   return { accepting: Date.now(), jobs };
 }

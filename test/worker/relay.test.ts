@@ -1,4 +1,4 @@
-// The relay handler: a chain of invocations over real HTTP, each within its time budget and each invoking the next,
+// The relay handler: a chain of invocations over real HTTP, each within its `maxDuration` and each invoking the next,
 // with dropped connections and killed functions. A cron also invokes it.
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
@@ -39,7 +39,7 @@ const slow = (pipelineName: string) =>
   );
 
 function make(pipelines: RelayOptions["pipelines"], options: Partial<RelayOptions> = {}): Relay {
-  return relay({ url: database.url, pipelines, budget: "1s", secret, lease: "1s", grace: "100ms", ...options });
+  return relay({ url: database.url, pipelines, maxDuration: "1s", secret, lease: "1s", grace: "100ms", ...options });
 }
 
 const ask = (depth?: string, token = secret) =>
@@ -57,13 +57,13 @@ async function linesOf(response: Response): Promise<Record<string, unknown>[]> {
 }
 
 describe("a relay", () => {
-  it("works within its budget, hands jobs on, invokes the next handler while more is due, and stops when nothing is", async () => {
+  it("works within its `maxDuration`, releases jobs, invokes the next handler while more is due, and stops when nothing is", async () => {
     const code = slow(name());
     const depths: number[] = [];
     const results: Record<string, unknown>[] = [];
     const invoked: Promise<unknown>[] = [];
     const handler: Relay = make([code], {
-      budget: "2s",
+      maxDuration: "2s",
       next: async ({ depth }) => {
         depths.push(depth);
         invoked.push(handler(ask(String(depth))).then(async (answer) => results.push((await linesOf(answer)).at(-1)!)));
@@ -131,7 +131,7 @@ describe("a relay", () => {
     expect(asked).toBe(1);
   });
 
-  it("charges an attempt that does not fit into the budget and saved nothing, so that the job ends", async () => {
+  it("charges an attempt that does not fit into `maxDuration` and saved nothing, so that the job ends", async () => {
     const long = pipeline(name(), { retry: { attempts: 2, initial: "1ms", max: "1ms" } });
     const handler = make([
       implement(long, (job) => job.step("long", () => new Promise((done) => setTimeout(done, 3000)))),
@@ -144,13 +144,15 @@ describe("a relay", () => {
     expect(await stillwake.get(id)).toMatchObject({
       state: "failed",
       attempt: 2,
-      failure: { code: "RETRIES_EXHAUSTED", cause: { code: "BUDGET_EXCEEDED" } },
+      failure: { code: "RETRIES_EXHAUSTED", cause: { code: "MAX_DURATION_EXCEEDED" } },
     });
   });
 
   it("enforces the timeout of a pipeline", async () => {
     const timed = pipeline(name(), { timeout: "200ms", retry: { attempts: 1 } });
-    const handler = make([implement(timed, () => new Promise((done) => setTimeout(done, 5000)))], { budget: "20s" });
+    const handler = make([implement(timed, () => new Promise((done) => setTimeout(done, 5000)))], {
+      maxDuration: "20s",
+    });
     const { id } = await stillwake.enqueue(timed, {});
     await linesOf(await handler(ask()));
     expect(await stillwake.get(id)).toMatchObject({ state: "failed", failure: { cause: { code: "TIMEOUT" } } });
@@ -160,7 +162,7 @@ describe("a relay", () => {
     const proxy = await faultProxy(database.url);
     onTestFinished(() => proxy.close());
     const code = slow(name());
-    const handler = make([code], { url: proxy.url, budget: "1s" });
+    const handler = make([code], { url: proxy.url, maxDuration: "1s" });
     const { id } = await stillwake.enqueue(code.pipeline, { count: 500 });
     const answer = linesOf(await handler(ask()));
     await until(id, ({ progress }) => (progress?.done ?? 0) > 0);
@@ -181,7 +183,7 @@ describe("a relay", () => {
     const { port } = server.address() as AddressInfo;
     const code = slow(name());
     const webhooks = { allowHttp: true, ports: [port], allow: ["127.0.0.1/32"] };
-    const handler = make([code], { budget: "10s", webhooks });
+    const handler = make([code], { maxDuration: "10s", webhooks });
     await stillwake.enqueue(code.pipeline, { count: 1 }, { webhook: `http://127.0.0.1:${port}/done` });
     expect((await linesOf(await handler(ask()))).at(-1)).toMatchObject({ jobs: 1, next: "nothing is due" });
     expect(webhookIds).toEqual([expect.stringMatching(/^msg_/)]);
@@ -195,7 +197,7 @@ describe("a relay", () => {
 
   it("continues when the caller disconnects, and is kept alive by waitUntil", async () => {
     const code = slow(name());
-    const handler = make([code], { budget: "20s" });
+    const handler = make([code], { maxDuration: "20s" });
     const { id } = await stillwake.enqueue(code.pipeline, { count: 5 });
     const kept: Promise<unknown>[] = [];
     const answer = await handler(ask(), { waitUntil: (work) => void kept.push(work) });
@@ -280,7 +282,7 @@ async function startPlatform(url: string, chance: () => number) {
   const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}/work`;
 
   async function start() {
-    const env = { PATH: process.env.PATH, URL_OF_DATABASE: url, NEXT: address, SECRET: secret, BUDGET: "600ms" };
+    const env = { PATH: process.env.PATH, URL_OF_DATABASE: url, NEXT: address, SECRET: secret, MAX_DURATION: "600ms" };
     const child = fork(path.join(ROOT, "test/fixtures/relay-function.mjs"), {
       env,
       stdio: ["ignore", "ignore", "inherit", "ipc"],

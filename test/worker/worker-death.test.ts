@@ -116,7 +116,7 @@ describe("a worker killed with SIGKILL", () => {
     const workers = [await start(), await start()];
     const times: number[] = [];
     for (let n = 0; n < (FULL ? 20 : 2); n++) {
-      for (const worker of workers.slice(-2)) await worker.waitForLine("push.ready");
+      for (const worker of workers.slice(-2)) await worker.waitForLine("hints.ready");
       // No lease exists, so no worker checks presences.
       await waitFor(async () => (await client.query("select from stillwake.leases")).rowCount === 0);
       const gate = `idle-${n}`;
@@ -227,7 +227,7 @@ describe("a broken session", () => {
             .recovered;
       })();
       for (const wanted = FULL ? 40 : 7; breaks < wanted && !isTaken(); breaks++) {
-        const ready = () => worker.lines.filter(({ event }) => event === "push.ready").length;
+        const ready = () => worker.lines.filter(({ event }) => event === "hints.ready").length;
         await waitFor(() => ready() > breaks);
         if ((await endSession(name)) === 0) breaks -= 1;
       }
@@ -256,7 +256,7 @@ describe("a broken session", () => {
     await using proxy = await faultProxy(database.url);
     const args = ["--slots", "1", "--name", "claiming", "--direct-url", database.url];
     const worker = await startWorker({ url: proxy.url, args });
-    await worker.waitForLine("push.ready");
+    await worker.waitForLine("hints.ready");
     const presence = async () => (await client.query("select presence from stillwake.leases")).rows[0]?.presence;
     let id = "";
     let before: unknown;
@@ -277,7 +277,7 @@ describe("a broken session", () => {
     }
     expect(before).toBeDefined();
     expect(await endSession("claiming")).toBe(1);
-    await waitFor(() => worker.lines.filter(({ event }) => event === "push.ready").length === 2);
+    await waitFor(() => worker.lines.filter(({ event }) => event === "hints.ready").length === 2);
     proxy.mode = "pass";
     let recovered = 0;
     await waitFor(async () => {
@@ -298,7 +298,7 @@ describe("workers that check presences", () => {
     const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
     await observer.waitForReport(({ job, step }) => job === id && step === "one");
     const watcher = await startWorker({ url: database.url, args: ["--slots", "2"] });
-    await watcher.waitForLine("push.ready");
+    await watcher.waitForLine("hints.ready");
     for (let n = 0; n < 30; n++) {
       const job = await stillwake.enqueue("script", { steps: [] });
       await stillwake.wait(job.id, { timeout: "20s" });

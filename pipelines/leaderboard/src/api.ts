@@ -7,7 +7,7 @@ import type { Context, Hono } from "hono";
 import type pg from "pg";
 import type { Stillwake } from "stillwake";
 import { z } from "zod";
-import { readBudgets, readContributors, readSummaries } from "./board.ts";
+import { readContributors, readQuotas, readSummaries } from "./board.ts";
 import { listRepositories, lookUpAgain, readRepository, recordOutcomes, requestReading } from "./repositories.ts";
 import { parseRepositoryUrl, type RepositoryName } from "./repository-url.ts";
 
@@ -73,7 +73,7 @@ export function createApi(options: ApiOptions): Hono {
     const { reading } = await readRepository(pool, idOf(c));
     return c.json({ token: reading === null ? null : readToken(stillwake, reading) });
   });
-  api.get("/budget", async (c) => c.json(await readBudgets(stillwake)));
+  api.get("/quota", async (c) => c.json(await readQuotas(stillwake)));
   api.get("/stuck", async (c) => {
     await recordOutcomes(pool);
     const { rows } = await listRepositories(pool, { limit: 200 }, "stuck");

@@ -19,7 +19,7 @@ export interface Contributor {
 }
 
 /** GitHub's rate limit as all workers share it. */
-export interface Budget {
+export interface Quota {
   remaining: number | null;
   limit: number | null;
   resetAt: Date | null;
@@ -35,7 +35,7 @@ export interface Summary extends Omit<Repository, "reading"> {
   /** Number of commits counted so far; null unless commits are being counted. */
   progress: { done: number } | null;
   jobs: { commits: string | null };
-  budget: Budget;
+  quota: Quota;
 }
 
 export interface Board extends Summary {
@@ -102,13 +102,13 @@ function withoutAddress(name: string): string {
 }
 
 export async function readSummaries(stillwake: Stillwake, repositories: readonly Repository[]): Promise<Summary[]> {
-  const { search } = await readBudgets(stillwake);
+  const { search } = await readQuotas(stillwake);
   return Promise.all(
     repositories.map(async ({ reading, ...rest }) => {
       const stage = stageOf(rest.status);
       const counting = rest.status === "commits_processing" && reading !== null;
       const progress = counting ? await readProgress(stillwake, reading) : null;
-      return { ...rest, stage, progress, jobs: { commits: reading }, budget: search };
+      return { ...rest, stage, progress, jobs: { commits: reading }, quota: search };
     }),
   );
 }
@@ -118,9 +118,9 @@ function stageOf(status: Repository["status"]): Stage {
   return status === "users_processing" ? "users" : null;
 }
 
-export async function readBudgets(stillwake: Stillwake): Promise<{ search: Budget; core: Budget }> {
+export async function readQuotas(stillwake: Stillwake): Promise<{ search: Quota; core: Quota }> {
   const limits = await stillwake.flow.limits();
-  const budgetOf = (name: string): Budget => {
+  const quotaOf = (name: string): Quota => {
     const state = limits.find((limit) => limit.name === name);
     const reported = state?.reported && state.reported.resetAt > new Date() ? state.reported : null;
     return {
@@ -132,7 +132,7 @@ export async function readBudgets(stillwake: Stillwake): Promise<{ search: Budge
       reason: state?.reason ?? null,
     };
   };
-  return { search: budgetOf(searches.name), core: budgetOf(reads.name) };
+  return { search: quotaOf(searches.name), core: quotaOf(reads.name) };
 }
 
 async function readProgress(stillwake: Stillwake, id: string): Promise<{ done: number } | null> {

@@ -32,7 +32,7 @@ const IN_PROGRESS = "r.status in ('pending', 'commits_processing', 'users_proces
 const STUCK = `${IN_PROGRESS} and r.status_since < now() - interval '1 hour'`;
 
 const REPOSITORY = `r.id, r.url, r.name as repository, r.status, r.error, (${STUCK}) as stuck, r.commits::float8 as commits, r.authors, r.head, r.reading,
-  (select jsonb_build_object('total', count(*), 'processed', count(*) filter (where d.processed), 'failed', count(*) filter (where not d.processed and d.trouble is not null))
+  (select jsonb_build_object('total', count(*), 'processed', count(*) filter (where d.processed), 'failed', count(*) filter (where not d.processed and d.lookup_error is not null))
    from leaderboard.commit_data d where d.repository_id = r.id) as lookups,
   jsonb_build_object('createdAt', r.created_at, 'commitsStartedAt', r.commits_started_at, 'commitsEndedAt', r.commits_ended_at, 'usersEndedAt', r.users_ended_at,
     'updatedAt', r.updated_at) as times`;

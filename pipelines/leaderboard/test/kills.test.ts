@@ -90,9 +90,9 @@ it(`${RUNS} repositories are completed once each, whatever is killed`, { timeout
   const chance = randomFrom(SEED);
   // More crashes than the contracts allow, and no backoff: neither is tested here.
   await pool.query(
-    `create function public.patient() returns trigger language plpgsql as
+    `create function public.raise_crash_limit() returns trigger language plpgsql as
        'begin new.crash_limit := 100; new.backoff_initial := ''10 ms''; new.backoff_max := ''20 ms''; return new; end';
-     create trigger patient before insert or update on stillwake.pipelines for each row execute function public.patient()`,
+     create trigger raise_crash_limit before insert or update on stillwake.pipelines for each row execute function public.raise_crash_limit()`,
   );
   await start("commits");
   await start("users");

@@ -41,7 +41,7 @@ interface TestCommit {
   mailmap?: string;
 }
 
-/** Commits behind those that are there, or in their setup. */
+/** Commits after the existing ones, or instead of them. */
 async function commitAll(
   directory: string,
   testCommits: readonly TestCommit[],

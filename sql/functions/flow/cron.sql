@@ -2,9 +2,9 @@
 -- documentation: docs/write/schedules.md.
 --
 -- The hour field decides what happens when the clocks change:
---   some hours     a slot is a time of day. Each local slot occurs once: a skipped one at the moment the clocks jump, a
---                  repeated one at its first occurrence. Its name is the local time: 2030-03-31T02:30
---   all 24 hours   a slot is a point of a regular interval. A skipped one does not exist, a repeated one occurs twice.
+--   some hours     an occurrence is a time of day. Each local time occurs once: a skipped one when the clocks jump, a
+--                  repeated one the first time. Its name is the local time: 2030-03-31T02:30
+--   all 24 hours   an occurrence is a point of an interval. A skipped one does not exist, a repeated one occurs twice.
 --                  Its name is the local time with its offset: 2030-10-27T02:30+02:00
 
 -- Parses five fields (minute, hour, day of the month, month, day of the week) or @hourly, @daily, @weekly, @monthly,
@@ -111,7 +111,7 @@ language sql immutable as $$
   where v.value between p_min and p_max
 $$;
 
--- The first day with slots, from p_from on. Null when there is none in fifty years: Sunday 29 February occurs only once
+-- The first day with occurrences, from p_from on. Null when there is none in fifty years: Sunday 29 February occurs only once
 -- in 28 years.
 create or replace function stillwake.cron_day(p_cron stillwake.cron_fields, p_from date) returns date
 language plpgsql immutable as $$
@@ -240,27 +240,27 @@ begin
 end
 $$;
 
--- The slot after p_slot, whose instant is p_at; without p_slot the first one after p_at.
-create or replace function stillwake.cron_after(p_cron stillwake.cron_fields, p_zone text, p_at timestamptz, p_slot text default null,
-  out slot text, out at timestamptz)
+-- The occurrence after p_occurrence, whose instant is p_at; without p_occurrence the first one after p_at.
+create or replace function stillwake.cron_after(p_cron stillwake.cron_fields, p_zone text, p_at timestamptz,
+  p_occurrence text default null, out occurrence text, out at timestamptz)
 language plpgsql stable as $$
 declare
   v_local  timestamp;
   v_offset integer;
 begin
   if cardinality(p_cron.hours) < 24 then
-    v_local := coalesce(left(p_slot, 16)::timestamp, p_at at time zone p_zone);
+    v_local := coalesce(left(p_occurrence, 16)::timestamp, p_at at time zone p_zone);
     loop
       v_local := stillwake.cron_local_time(p_cron, v_local);
       at := stillwake.resolve_local_time(v_local, p_zone);
-      exit when v_local is null or p_slot is not null or at > p_at;
+      exit when v_local is null or p_occurrence is not null or at > p_at;
     end loop;
-    slot := to_char(v_local, 'YYYY-MM-DD"T"HH24:MI');
+    occurrence := to_char(v_local, 'YYYY-MM-DD"T"HH24:MI');
   else
     at := stillwake.cron_interval_time(p_cron, p_zone, p_at);
     v_local := at at time zone p_zone;
     v_offset := extract(epoch from v_local - (at at time zone 'UTC'))::integer / 60;
-    slot := to_char(v_local, 'YYYY-MM-DD"T"HH24:MI') || case when v_offset < 0 then '-' else '+' end
+    occurrence := to_char(v_local, 'YYYY-MM-DD"T"HH24:MI') || case when v_offset < 0 then '-' else '+' end
       || to_char(abs(v_offset) / 60, 'FM00') || ':' || to_char(abs(v_offset) % 60, 'FM00');
   end if;
 end

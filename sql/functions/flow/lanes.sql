@@ -87,7 +87,7 @@ begin
     end loop;
   end if;
   if p_pipeline.limits <> '{}' and quota is distinct from 0 then
-    for v_limit in select l.name, b.* from stillwake.limits l cross join lateral stillwake.budget(l) b
+    for v_limit in select l.name, b.* from stillwake.limits l cross join lateral stillwake.limit_quota(l) b
       where l.name = any (p_pipeline.limits) loop
       quota := least(quota, v_limit.free);
       if v_limit.free = 0 then

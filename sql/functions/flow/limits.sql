@@ -1,8 +1,8 @@
--- Limits. A limit is one budget for all workers, kept in one row and used in batches. Two kinds that may be combined:
+-- Limits. A limit is one quota for all workers, kept in one row and used in batches. Two kinds that may be combined:
 --
 --   max per period   never more than max uses in any interval of that length, wherever it starts. Uses are counted in
 --                    bins of 1/128 of the period; a use counts until the end of its bin, plus the period, plus the time
---                    that may pass between grant and use (2 %, at most 2 s). So up to 97 % of the budget is used, and
+--                    that may pass between grant and use (2 %, at most 2 s). So up to 97 % of the quota is used, and
 --                    never more than all of it.
 --   learn            follows what the other side reports: what is left of its window, and when the window ends. Grants
 --                    without a response are subtracted. While nothing is known of the current window one call goes first,
@@ -55,7 +55,7 @@ $$;
 
 -- How much of a limit is free now; if nothing, when to check again and why. until null: when a call in flight gets its
 -- response.
-create or replace function stillwake.budget(p_limit stillwake.limits, out free integer, out until timestamptz, out reason text)
+create or replace function stillwake.limit_quota(p_limit stillwake.limits, out free integer, out until timestamptz, out reason text)
 language plpgsql stable as $$
 declare
   v_now  timestamptz := stillwake.now();
@@ -89,13 +89,13 @@ begin
     if p_limit.remaining <= 0 and p_limit.reset_at > v_now then
       free := 0;
       until := p_limit.reset_at;
-      reason := format('the budget of %s is used up', p_limit.name);
+      reason := format('the quota of %s is used up', p_limit.name);
     elsif coalesce(p_limit.turn_at <= v_now, true) then
       free := least(free, 1 - v_out);
-      reason := format('one call to %s goes first, to learn its budget', p_limit.name);
+      reason := format('one call to %s goes first, to learn its quota', p_limit.name);
     else
       free := least(free, p_limit.remaining - v_out);
-      reason := format('the budget of %s is used up', p_limit.name);
+      reason := format('the quota of %s is used up', p_limit.name);
     end if;
   end if;
   if p_limit.concurrency - v_out < free then
@@ -106,15 +106,15 @@ begin
 end
 $$;
 
--- Every limit and its free budget, for people.
-create or replace function stillwake.limit_budgets() returns table (
+-- Every limit and its free quota, for people.
+create or replace function stillwake.limit_quotas() returns table (
   name text, max integer, period_ms numeric, concurrency integer, learn boolean, reported_max integer, remaining integer,
   reset_at timestamptz, blocked_until timestamptz, free integer, until timestamptz, reason text
 )
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
   select l.name, l.max, extract(epoch from l.period) * 1000, l.concurrency, l.learn, l.reported_max, l.remaining, l.reset_at,
     l.blocked_until, b.free, b.until, b.reason
-  from stillwake.limits l cross join lateral stillwake.budget(l) b
+  from stillwake.limits l cross join lateral stillwake.limit_quota(l) b
 $$;
 
 -- Takes and returns uses of a limit, in one call: takes up to p_take uses, p_min at the minimum; p_done calls got their
@@ -130,7 +130,7 @@ create or replace function stillwake.use_limit(
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_limit  stillwake.limits;
-  v_budget record;
+  v_quota record;
   v_start  timestamptz := stillwake.now();
   v_now    timestamptz;
   v_bin    double precision;
@@ -184,24 +184,24 @@ begin
     elsif not exists (select from stillwake.live_jobs j where j.id = p_job and j.epoch = p_epoch and j.lease_id = p_lease) then
       perform stillwake.refuse_lost(p_job, p_epoch);
     end if;
-    v_budget := stillwake.budget(v_limit);
-    if v_budget.free >= p_min then
-      granted := least(p_take, v_budget.free);
-    elsif v_limit.learn and v_budget.free = 1
+    v_quota := stillwake.limit_quota(v_limit);
+    if v_quota.free >= p_min then
+      granted := least(p_take, v_quota.free);
+    elsif v_limit.learn and v_quota.free = 1
       and coalesce(v_limit.turn_at <= v_now and (v_limit.reset_at <= v_now or v_limit.remaining >= p_min), true) then
       -- One caller has to go first, and there may be none that needs fewer uses.
       v_plain := v_limit;
       v_plain.learn := false;
-      granted := case when (stillwake.budget(v_plain)).free >= p_min then p_min else 0 end;
+      granted := case when (stillwake.limit_quota(v_plain)).free >= p_min then p_min else 0 end;
     end if;
     if granted = 0 then
       -- If too few are free: when enough of the counted uses have expired, or at the next window.
-      wait_until := greatest(v_budget.until, case when v_limit.remaining < p_min and v_limit.reset_at > v_now then v_limit.reset_at end, (
+      wait_until := greatest(v_quota.until, case when v_limit.remaining < p_min and v_limit.reset_at > v_now then v_limit.reset_at end, (
         select min(u.bin_end) + v_span from (
           select m.bin_end, sum(m.count) over (order by m.bin_end) as gone, sum(m.count) over () as used
           from unnest(v_limit.bin_ends, v_limit.counts) m (bin_end, count) where m.bin_end > v_now - v_span
         ) u where u.used + p_min > v_limit.max and u.gone >= u.used + p_min - v_limit.max));
-      use_limit.reason := v_budget.reason;
+      use_limit.reason := v_quota.reason;
     end if;
   end if;
   if granted > 0 and v_limit.max is not null then

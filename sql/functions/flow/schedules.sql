@@ -1,13 +1,13 @@
--- Schedules. A row stores its next slot and the time of that slot. The first caller after that time (a claim of its
--- pool, the watchdog, any client) creates the job of the slot and advances the row, in one transaction. The row lock
+-- Schedules. A row stores its next occurrence and the time of that occurrence. The first caller after that time (a claim of its
+-- pool, the watchdog, any client) creates the job of the occurrence and advances the row, in one transaction. The row lock
 -- prevents two from doing it at once; if the row is ever set back, by a new definition or a restored table, the
--- idempotency key of the slot returns the existing job.
+-- idempotency key of the occurrence returns the existing job.
 --
--- A slot that is processed within a minute is on time and runs. catch_up decides about late slots:
+-- An occurrence that is processed within a minute is on time and runs. catch_up decides about late occurrences:
 --   one    the latest of them, unless one that is on time runs as well
 --   all    each, in order
 --   none   none of them
--- overlap decides about a slot whose predecessor's job is still live:
+-- overlap decides about an occurrence whose predecessor's job is still live:
 --   skip   no job is created for it
 --   queue  its job waits for that one to end, through a key (keys.sql)
 --   replace  that one is cancelled; the new job runs when it has stopped
@@ -21,7 +21,7 @@
 -- Creates or changes a schedule. Settings: cron, pipeline, zone ('UTC'), input ('{}'), options (as for enqueue(): pool,
 -- priority, expires_in, key, on_conflict, tenant, max_attempts, webhook), overlap ('skip'), catch_up ('one'). They are
 -- the complete definition: absent settings get their default. An unchanged definition changes nothing; a new cron or
--- zone starts with its first slot from now. A paused schedule stays paused. Returns whether anything changed. Locks:
+-- zone starts with its first occurrence from now. A paused schedule stays paused. Returns whether anything changed. Locks:
 -- the row. Raises SW001, SW002, SW003.
 create or replace function stillwake.set_schedule(p_name text, p_settings jsonb) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -48,7 +48,7 @@ begin
   if v_new.cron is distinct from v_old.cron or v_new.zone is distinct from v_old.zone then
     v_new.fields := stillwake.read_cron(v_new.cron);
     perform stillwake.check_zone(v_new.zone);
-    select a.slot, a.at into v_new.next_slot, v_new.next_at from stillwake.cron_after(v_new.fields, v_new.zone, v_now) a;
+    select a.occurrence, a.at into v_new.next_occurrence, v_new.next_at from stillwake.cron_after(v_new.fields, v_new.zone, v_now) a;
   end if;
   v_new.due_at := case when v_new.paused_at is null then v_new.next_at end;
   v_new.last_error := null;
@@ -60,7 +60,7 @@ begin
   insert into stillwake.schedules as s values (v_new.*)
   on conflict (name) do update set cron = excluded.cron, fields = excluded.fields, zone = excluded.zone, pipeline = excluded.pipeline,
     pool = excluded.pool, input = excluded.input, options = excluded.options, overlap = excluded.overlap, catch_up = excluded.catch_up,
-    next_slot = excluded.next_slot, next_at = excluded.next_at, due_at = case when s.paused_at is null then excluded.due_at end,
+    next_occurrence = excluded.next_occurrence, next_at = excluded.next_at, due_at = case when s.paused_at is null then excluded.due_at end,
     last_error = null, updated_at = excluded.updated_at;
   -- A sleeping worker may now have to wake earlier.
   perform stillwake.hint(v_new.pool);
@@ -96,7 +96,7 @@ begin
   perform stillwake.check_inputs(jsonb_build_array(p_settings -> 'input'));
   perform stillwake.refuse_plain_values(p.name, p.sealed, jsonb_build_array(p_settings -> 'input')) from stillwake.pipelines p
   where p.name = p_settings ->> 'pipeline' and p.sealed <> '{}';
-  -- Options that enqueue() would refuse are refused now, not when the slot is due.
+  -- Options that enqueue() would refuse are refused now, not when the occurrence is due.
   perform stillwake.check_options(v_options,
     array['pool', 'priority', 'expires_in', 'key', 'on_conflict', 'tenant', 'max_attempts', 'webhook']);
   perform stillwake.check_length(v_options, 'pool');
@@ -142,7 +142,7 @@ begin
 end
 $$;
 
--- No slot runs until resume_schedule(). Locks: the row. Raises SW001.
+-- No occurrence runs until resume_schedule(). Locks: the row. Raises SW001.
 create or replace function stillwake.pause_schedule(p_name text, p_by text default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -154,7 +154,7 @@ begin
 end
 $$;
 
--- Continues with the first slot from now: slots during the pause are not caught up. Locks: the row. Raises SW001.
+-- Continues with the first occurrence from now: occurrences during the pause are not caught up. Locks: the row. Raises SW001.
 create or replace function stillwake.resume_schedule(p_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -166,7 +166,7 @@ begin
   elsif v_row.paused_at is null then
     return;
   end if;
-  update stillwake.schedules s set paused_at = null, paused_by = null, next_slot = a.slot, next_at = a.at, due_at = a.at
+  update stillwake.schedules s set paused_at = null, paused_by = null, next_occurrence = a.occurrence, next_at = a.at, due_at = a.at
   from stillwake.cron_after(v_row.fields, v_row.zone, stillwake.now()) a where s.name = p_name;
   perform stillwake.hint(v_row.pool);
 end
@@ -182,8 +182,8 @@ begin
 end
 $$;
 
--- The next slots of a schedule, up to 10000. For a paused one: those it would have. Raises SW001.
-create or replace function stillwake.upcoming(p_name text, p_count integer default 10) returns table (slot text, at timestamptz)
+-- The next occurrences of a schedule, up to 10000. For a paused one: those it would have. Raises SW001.
+create or replace function stillwake.upcoming(p_name text, p_count integer default 10) returns table (occurrence text, at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_row stillwake.schedules;
@@ -192,45 +192,45 @@ begin
   if not found then
     perform stillwake.refuse_unknown_schedule(p_name);
   elsif v_row.paused_at is not null then
-    return query select u.slot, u.at from stillwake.upcoming(v_row.cron, v_row.zone, p_count, stillwake.now()) u;
+    return query select u.occurrence, u.at from stillwake.upcoming(v_row.cron, v_row.zone, p_count, stillwake.now()) u;
     return;
   end if;
-  slot := v_row.next_slot;
+  occurrence := v_row.next_occurrence;
   at := v_row.next_at;
   for v_turn in 1 .. least(coalesce(p_count, 10), 10000) loop
     exit when at is null;
     return next;
-    select a.slot, a.at into slot, at from stillwake.cron_after(v_row.fields, v_row.zone, upcoming.at, upcoming.slot) a;
+    select a.occurrence, a.at into occurrence, at from stillwake.cron_after(v_row.fields, v_row.zone, upcoming.at, upcoming.occurrence) a;
   end loop;
 end
 $$;
 
--- The slots of a cron expression after a time (null: now), whether or not a schedule uses it. Raises SW001.
+-- The occurrences of a cron expression after a time (null: now), whether or not a schedule uses it. Raises SW001.
 create or replace function stillwake.upcoming(p_cron text, p_zone text, p_count integer default 10,
-  p_after timestamptz default null) returns table (slot text, at timestamptz)
+  p_after timestamptz default null) returns table (occurrence text, at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_cron stillwake.cron_fields := stillwake.read_cron(p_cron);
 begin
   perform stillwake.check_zone(p_zone);
-  select a.slot, a.at into slot, at from stillwake.cron_after(v_cron, p_zone, coalesce(p_after, stillwake.now())) a;
+  select a.occurrence, a.at into occurrence, at from stillwake.cron_after(v_cron, p_zone, coalesce(p_after, stillwake.now())) a;
   for v_turn in 1 .. least(coalesce(p_count, 10), 10000) loop
     exit when at is null;
     return next;
-    select a.slot, a.at into slot, at from stillwake.cron_after(v_cron, p_zone, upcoming.at, upcoming.slot) a;
+    select a.occurrence, a.at into occurrence, at from stillwake.cron_after(v_cron, p_zone, upcoming.at, upcoming.occurrence) a;
   end loop;
 end
 $$;
 
 -- Runs up to p_limit due schedules, of one pool or of all; none of a paused pool. Returns what it did: act is 'fired'
 -- (job_id is new), 'joined' (job_id existed), 'skipped' (job_id is still live), 'missed' or 'failed'; count is more
--- than one only for missed slots, and slot is the last of them. A failing schedule does not stop the others. It is
+-- than one only for missed occurrences, and occurrence is the last of them. A failing schedule does not stop the others. It is
 -- retried a minute later, or after 15 seconds when it only waited too long for a lock. The work of one call is bounded,
--- however many slots are to be caught up: the rest stays due, behind the other schedules.
+-- however many occurrences are to be caught up: the rest stays due, behind the other schedules.
 -- Locks: the row of one schedule after the other, skipping locked ones; what enqueue_many() and, with 'replace',
 -- cancel() lock, for which a call waits half a second once.
 create or replace function stillwake.run_schedules(p_limit integer default 100, p_pool text default null)
-returns table (schedule text, act text, slot text, at timestamptz, job_id uuid, count bigint, note text)
+returns table (schedule text, act text, occurrence text, at timestamptz, job_id uuid, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
 declare
   v_now   timestamptz := stillwake.now();
@@ -238,7 +238,7 @@ declare
   v_row   stillwake.schedules;
   v_left  integer := p_limit;
   v_jobs  integer := greatest(100, p_limit);
-  v_slots integer := greatest(2000, p_limit);
+  v_occurrences integer := greatest(2000, p_limit);
 begin
   for v_name in
     select s.name from stillwake.schedules s
@@ -246,25 +246,27 @@ begin
       where p.name = s.pool and p.paused_at is not null)
     order by s.due_at, s.name
   loop
-    exit when least(v_left, v_jobs, v_slots) <= 0;
+    exit when least(v_left, v_jobs, v_occurrences) <= 0;
     select * into v_row from stillwake.schedules s where s.name = v_name and s.due_at <= v_now for update skip locked;
     continue when not found;
     v_left := v_left - 1;
     schedule := v_name;
     begin
-      for act, slot, at, job_id, count, note in select r.* from stillwake.run_schedule(v_row, v_now, v_jobs, v_slots) r loop
-        v_slots := v_slots - count;
+      for act, occurrence, at, job_id, count, note in
+        select r.* from stillwake.run_schedule(v_row, v_now, v_jobs, v_occurrences) r
+      loop
+        v_occurrences := v_occurrences - count;
         v_jobs := v_jobs - (act in ('fired', 'joined'))::integer;
         return next;
       end loop;
     exception when others then
-      -- Its slots cannot be computed: its zone no longer exists. A conflict concerns the whole transaction, and the
+      -- Its occurrences cannot be computed: its zone no longer exists. A conflict concerns the whole transaction, and the
       -- caller repeats it.
       if sqlstate in ('40P01', '40001') then
         raise;
       end if;
       act := 'failed';
-      slot := v_row.next_slot;
+      occurrence := v_row.next_occurrence;
       at := v_row.next_at;
       job_id := null;
       count := 1;
@@ -294,75 +296,76 @@ begin
 end
 $$;
 
--- Runs the due slots of one schedule, whose row lock the caller holds: up to p_jobs jobs and p_slots slots. A failed
--- slot stays the next one, with those after it.
-create or replace function stillwake.run_schedule(p_row stillwake.schedules, p_now timestamptz, p_jobs integer, p_slots integer)
-returns table (act text, slot text, at timestamptz, job_id uuid, count bigint, note text)
+-- Runs the due occurrences of one schedule, whose row lock the caller holds: up to p_jobs jobs and p_occurrences
+-- occurrences. A failed one stays the next one, with those after it.
+create or replace function stillwake.run_schedule(p_row stillwake.schedules, p_now timestamptz, p_jobs integer,
+  p_occurrences integer)
+returns table (act text, occurrence text, at timestamptz, job_id uuid, count bigint, note text)
 language plpgsql as $$
 declare
   v_row     stillwake.schedules := p_row;
-  v_slots   text[] := '{}';
+  v_occurrences   text[] := '{}';
   v_times   timestamptz[] := '{}';
   v_missed  bigint := 0;
-  -- The last two late slots, the latest at the end.
+  -- The last two late occurrences, the latest at the end.
   v_late    text[] := '{}';
   v_late_at timestamptz[] := '{}';
-  -- The next slot was processed on time and failed. It still counts as on time, unless no caller came when it was to be
+  -- The next occurrence was processed on time and failed. It still counts as on time, unless no caller came when it was to be
   -- retried.
   v_again   boolean := p_row.last_error is not null and p_row.due_at >= p_now - interval '60 seconds';
   v_id      uuid;
 begin
-  for v_turn in 1 .. p_slots loop
-    exit when v_row.next_at is null or v_row.next_at > p_now or cardinality(v_slots) >= p_jobs;
+  for v_turn in 1 .. p_occurrences loop
+    exit when v_row.next_at is null or v_row.next_at > p_now or cardinality(v_occurrences) >= p_jobs;
     if v_again or v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then
-      v_slots := v_slots || v_row.next_slot;
+      v_occurrences := v_occurrences || v_row.next_occurrence;
       v_times := v_times || v_row.next_at;
     else
-      v_late := array[v_late[cardinality(v_late)], v_row.next_slot];
+      v_late := array[v_late[cardinality(v_late)], v_row.next_occurrence];
       v_late_at := array[v_late_at[cardinality(v_late_at)], v_row.next_at];
       v_missed := v_missed + 1;
     end if;
     v_again := false;
-    select a.slot, a.at into v_row.next_slot, v_row.next_at
-    from stillwake.cron_after(v_row.fields, v_row.zone, v_row.next_at, v_row.next_slot) a;
+    select a.occurrence, a.at into v_row.next_occurrence, v_row.next_at
+    from stillwake.cron_after(v_row.fields, v_row.zone, v_row.next_at, v_row.next_occurrence) a;
   end loop;
-  if v_row.catch_up = 'one' and v_missed > 0 and v_slots = '{}' and coalesce(v_row.next_at > p_now, true) then
-    v_slots := v_late[2:2];
+  if v_row.catch_up = 'one' and v_missed > 0 and v_occurrences = '{}' and coalesce(v_row.next_at > p_now, true) then
+    v_occurrences := v_late[2:2];
     v_times := v_late_at[2:2];
     v_late[2] := v_late[1];
     v_late_at[2] := v_late_at[1];
     v_missed := v_missed - 1;
   end if;
   v_row.last_error := null;
-  -- A schedule with remaining slots goes behind those that are due already.
+  -- A schedule with remaining occurrences goes behind those that are due already.
   v_row.due_at := case when v_row.next_at <= p_now then p_now else v_row.next_at end;
 
-  -- Ends with a null slot, so that slots missed after the last one are reported.
-  for slot, at in select * from unnest(v_slots || null::text, v_times || null::timestamptz) loop
-    -- All missed slots come after the first slot, if that one runs, and before the second.
-    if v_missed > 0 and slot is distinct from p_row.next_slot then
+  -- Ends with a null occurrence, so that occurrences missed after the last one are reported.
+  for occurrence, at in select * from unnest(v_occurrences || null::text, v_times || null::timestamptz) loop
+    -- All missed occurrences come after the first occurrence, if that one runs, and before the second.
+    if v_missed > 0 and occurrence is distinct from p_row.next_occurrence then
       return query select 'missed', v_late[2], v_late_at[2], null::uuid, v_missed, 'not processed in time';
       v_row.missed := v_row.missed + v_missed;
       v_missed := 0;
     end if;
-    exit when slot is null;
+    exit when occurrence is null;
     count := 1;
     if v_row.overlap = 'skip' and stillwake.job_is_live(v_row.last_job) then
       act := 'skipped';
       job_id := v_row.last_job;
-      note := format('the job of %s has not ended', v_row.last_slot);
+      note := format('the job of %s has not ended', v_row.last_occurrence);
       v_row.skipped := v_row.skipped + 1;
       return next;
       continue;
     end if;
     begin
       if v_row.overlap = 'replace' and stillwake.job_is_live(v_row.last_job) then
-        perform stillwake.cancel(v_row.last_job, format('Replaced by the job of %s', slot), 'schedule ' || v_row.name);
+        perform stillwake.cancel(v_row.last_job, format('Replaced by the job of %s', occurrence), 'schedule ' || v_row.name);
       end if;
       v_id := stillwake.new_id();
       job_id := (stillwake.enqueue_many(v_row.pipeline, jsonb_build_array(v_row.input),
-        v_row.options || stillwake.slot_options(v_row, slot), array[v_id]))[1];
-      update stillwake.live_jobs j set origin = jsonb_build_object('schedule', v_row.name, 'slot', slot,
+        v_row.options || stillwake.occurrence_options(v_row, occurrence), array[v_id]))[1];
+      update stillwake.live_jobs j set origin = jsonb_build_object('schedule', v_row.name, 'occurrence', occurrence,
         'at', to_char(run_schedule.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) where j.id = v_id;
     exception when others then
       -- A conflict concerns the whole transaction, not this schedule: the caller repeats it.
@@ -372,7 +375,7 @@ begin
       act := 'failed';
       job_id := null;
       note := case when sqlstate = '55P03' then 'It waited too long for a lock of an open transaction' else sqlerrm end;
-      v_row.next_slot := slot;
+      v_row.next_occurrence := occurrence;
       v_row.next_at := at;
       v_row.last_error := note;
       v_row.due_at := p_now + case when sqlstate = '55P03' then interval '15 seconds' else interval '1 minute' end;
@@ -386,23 +389,24 @@ begin
     act := case when job_id = v_id then 'fired' else 'joined' end;
     note := null;
     v_row.last_job := job_id;
-    v_row.last_slot := slot;
+    v_row.last_occurrence := occurrence;
     v_row.last_at := at;
     v_row.fired := v_row.fired + 1;
     return next;
   end loop;
-  update stillwake.schedules s set next_slot = v_row.next_slot, next_at = v_row.next_at, due_at = v_row.due_at,
-    last_slot = v_row.last_slot, last_at = v_row.last_at, last_job = v_row.last_job, last_error = v_row.last_error, fired = v_row.fired,
+  update stillwake.schedules s set next_occurrence = v_row.next_occurrence, next_at = v_row.next_at, due_at = v_row.due_at,
+    last_occurrence = v_row.last_occurrence, last_at = v_row.last_at, last_job = v_row.last_job, last_error = v_row.last_error,
+    fired = v_row.fired,
     skipped = v_row.skipped, missed = v_row.missed
   where s.name = v_row.name;
 end
 $$;
 
--- The options of a slot's job in addition to those of its schedule. A job that must not overlap its predecessor waits
+-- The options of an occurrence's job in addition to those of its schedule. A job that must not overlap its predecessor waits
 -- for their common key.
-create or replace function stillwake.slot_options(p_row stillwake.schedules, p_slot text) returns jsonb
+create or replace function stillwake.occurrence_options(p_row stillwake.schedules, p_occurrence text) returns jsonb
 language sql immutable as $$
-  select jsonb_build_object('idempotency_keys', jsonb_build_array('schedule:' || p_row.name || ':' || p_slot))
+  select jsonb_build_object('idempotency_keys', jsonb_build_array('schedule:' || p_row.name || ':' || p_occurrence))
     || case when p_row.overlap in ('queue', 'replace')
       then jsonb_build_object('key', coalesce(p_row.options ->> 'key', 'schedule:' || p_row.name), 'on_conflict', 'wait') else '{}' end
 $$;

@@ -10,7 +10,9 @@
 -- still in flight claim nothing either. p_versions: the version of the worker's code per pipeline; p_oldest: the oldest
 -- version whose jobs it can resume. Jobs started under another version are not returned. p_presence: see
 -- hold_presence(). p_cursor: in a pool with lanes (lanes.sql) the claim goes from lane to lane, starting at the cursor
--- that the previous claim returned. A worker on a machine that is being retired gets no jobs.
+-- that the previous claim returned. p_held: the leases of the jobs that the worker runs. A claim that was sent before
+-- the worker was suspended may arrive after it resumed; it must not recover them. A worker on a machine that is being
+-- retired gets no jobs.
 -- Locks: as run_schedules() and recover(); the machine life of the worker, shared; the cap of the pool; then live_jobs,
 -- skipping locked rows; inserts one lease. Raises SW001, SW003.
 --
@@ -19,7 +21,7 @@
 create or replace function stillwake.claim(
   p_worker text, p_pool text, p_pipelines text[], p_limit integer default 1, p_span interval default '15 seconds',
   p_lease uuid default null, p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null,
-  p_cursor text default null, p_schedules boolean default true
+  p_cursor text default null, p_schedules boolean default true, p_held uuid[] default '{}'
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
   key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, origin jsonb, cursor text
@@ -69,7 +71,7 @@ begin
   if v_retired then
     return;
   end if;
-  perform stillwake.recover(10, p_pool, 200);
+  perform stillwake.recover(10, p_pool, 200, p_held);
   perform stillwake.expire(100, p_pool);
   select * into v_pool from stillwake.pools p where p.name = p_pool;
   -- The pool was paused because its budget was used up, and a new budget period has begun.
@@ -154,7 +156,8 @@ $$;
 -- Locks: as run_schedules(), settle(), claim().
 create or replace function stillwake.settle_and_claim(
   p_settlements jsonb, p_worker text, p_pool text, p_pipelines text[], p_limit integer, p_span interval, p_lease uuid default null,
-  p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null
+  p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null,
+  p_held uuid[] default '{}'
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
   key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, origin jsonb, cursor text, refused uuid[]
@@ -171,7 +174,8 @@ begin
     return next;
   end if;
   return query select c.*, null::uuid[]
-  from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease, p_presence, p_versions, p_oldest, p_cursor, false) c;
+  from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease, p_presence, p_versions, p_oldest, p_cursor, false,
+    p_held) c;
 end
 $$;
 

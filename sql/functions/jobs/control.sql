@@ -265,7 +265,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   -- Also resets the start back-off of machines: the operator reports that the cause is fixed.
   update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null, wasted_starts = 0,
-    wasted_starts_at = null, trouble = null where name = p_pool;
+    wasted_starts_at = null, provider_error = null where name = p_pool;
   if not found then
     perform stillwake.refuse_unknown_pool(p_pool);
   end if;

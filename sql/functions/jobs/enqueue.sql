@@ -3,7 +3,7 @@
 -- Registers a pipeline or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
 -- Settings: pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed, keep_failed,
 -- keep_cancelled, key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0
--- for no cap), limits and breakers (arrays of names that its jobs depend on; an unregistered one has no effect), ghosts
+-- for no cap), limits and breakers (arrays of names that its jobs depend on; an unregistered one has no effect), complete_by_progress
 -- (see the watchdog), sealed (paths of the input that are stored sealed; see sealed.sql), input_schema (JSON Schema,
 -- for forms and other programs; null for none), exhausted (the sentence for a job whose machine was lost or whose time
 -- ran out too often, with {attempts} as a placeholder; null for none; see settle.sql). Raises SW001.
@@ -14,7 +14,8 @@ declare
   v_new stillwake.pipelines;
 begin
   perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_initial', 'backoff_max',
-    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts', 'sealed',
+    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers',
+    'complete_by_progress', 'sealed',
       'input_schema', 'exhausted']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" is not a valid pipeline name', coalesce(p_name, 'null')), 'pipeline',
@@ -43,7 +44,7 @@ begin
   v_new.concurrency := nullif(coalesce(stillwake.read_integer(p_settings, 'concurrency', 0, 1000000), v_old.concurrency), 0);
   v_new.limits := coalesce(stillwake.read_names(p_settings, 'limits'), v_old.limits, '{}');
   v_new.breakers := coalesce(stillwake.read_names(p_settings, 'breakers'), v_old.breakers, '{}');
-  v_new.ghosts := coalesce((p_settings -> 'ghosts')::boolean, v_old.ghosts, false);
+  v_new.complete_by_progress := coalesce((p_settings -> 'complete_by_progress')::boolean, v_old.complete_by_progress, false);
   v_new.sealed := coalesce(stillwake.read_paths(p_settings), v_old.sealed, '{}');
   v_new.input_schema := case when p_settings ? 'input_schema' then nullif(p_settings -> 'input_schema', 'null') else v_old.input_schema end;
   if octet_length(v_new.input_schema::text) > 65536 then
@@ -65,15 +66,17 @@ begin
 
   insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
   insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed,
-    keep_failed, keep_cancelled, key_limit, on_conflict, concurrency, limits, breakers, ghosts, sealed, input_schema, exhausted)
+    keep_failed, keep_cancelled, key_limit, on_conflict, concurrency, limits, breakers, complete_by_progress, sealed,
+    input_schema, exhausted)
   values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_initial, v_new.backoff_max,
     v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits,
-      v_new.breakers, v_new.ghosts, v_new.sealed, v_new.input_schema, v_new.exhausted)
+      v_new.breakers, v_new.complete_by_progress, v_new.sealed, v_new.input_schema, v_new.exhausted)
   on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
     crash_limit = excluded.crash_limit, backoff_initial = excluded.backoff_initial, backoff_max = excluded.backoff_max,
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
-    breakers = excluded.breakers, ghosts = excluded.ghosts, sealed = excluded.sealed, input_schema = excluded.input_schema,
+    breakers = excluded.breakers, complete_by_progress = excluded.complete_by_progress, sealed = excluded.sealed,
+    input_schema = excluded.input_schema,
       exhausted = excluded.exhausted, updated_at = stillwake.now();
   if v_new.pool <> v_old.pool then
     update stillwake.schedules s set pool = v_new.pool where s.pipeline = p_name and s.options ->> 'pool' is null;

@@ -65,10 +65,10 @@ $$;
 
 -- Requeues the jobs of at most p_limit expired leases, at most p_jobs jobs, or fails those that reached their crash
 -- limit. Returns the number of jobs. After a restart of Postgres every worker has the length of its lease to heartbeat
--- first.
+-- first. p_except: leases of the caller.
 -- Locks: leases, skipping locked ones (a worker that is writing at this moment is alive); then their jobs.
 create or replace function stillwake.recover(p_limit integer default 100, p_pool text default null,
-  p_jobs integer default 1000) returns integer
+  p_jobs integer default 1000, p_except uuid[] default '{}') returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now   timestamptz := stillwake.now();
@@ -78,6 +78,7 @@ begin
   for v_lease in
     select * from stillwake.leases l
     where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)
+      and l.id <> all (p_except)
     order by l.until limit p_limit for update skip locked
   loop
     exit when v_count >= p_jobs;

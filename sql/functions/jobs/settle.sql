@@ -219,7 +219,8 @@ begin
     return stillwake.fail_exhausted(p_job, stillwake.exhausted_failure(p_job, p_failure), p_job.attempt, 'lost');
   end if;
   if p_failure ->> 'code' in ('RUNNER_OOM', 'MACHINE_OOM') then
-    select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger' where p.name = p_job.pool;
+    select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger_pool'
+    where p.name = p_job.pool;
     if v_larger is not null then
       perform stillwake.add_event(p_job.id, 'moved',
         jsonb_build_object('from', p_job.pool, 'to', v_larger, 'reason', 'It ran out of memory'));

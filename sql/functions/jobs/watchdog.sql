@@ -1,15 +1,15 @@
 -- Maintenance that must happen even if every worker is dead: call watchdog() once a minute from pg_cron, a scheduler or
 -- by hand.
 
--- Creates the jobs of due schedules, recovers jobs of dead workers, ends expired jobs, completes ghosts, admits jobs to
--- free keys, lets breakers probe, prepares partitions for the coming weeks and drops old ones. Returns what it did, and
--- what it skipped and why.
+-- Creates the jobs of due schedules, recovers jobs of dead workers, ends expired jobs, completes jobs without
+-- remaining work, admits jobs to free keys, lets breakers probe, prepares partitions for the coming weeks and drops old
+-- ones. Returns what it did, and what it skipped and why.
 create or replace function stillwake.watchdog() returns table (act text, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   -- First, because a schedule's row is locked before leases and jobs.
   for act, count, note in
-    select r.act, sum(r.count)::bigint, format('schedule %s: %s%s', r.schedule, max(r.slot), coalesce(', ' || max(r.note), ''))
+    select r.act, sum(r.count)::bigint, format('schedule %s: %s%s', r.schedule, max(r.occurrence), coalesce(', ' || max(r.note), ''))
     from stillwake.run_schedules(1000) r
     group by r.schedule, r.act order by r.schedule
   loop
@@ -24,7 +24,7 @@ begin
   note := 'jobs that no worker started in time';
   return next;
   act := 'completed';
-  count := stillwake.complete_ghosts(1000);
+  count := stillwake.complete_by_progress(1000);
   note := 'jobs that had nothing left to do';
   return next;
   for act, count, note in
@@ -77,10 +77,10 @@ begin
 end
 $$;
 
--- A ghost waits although its progress shows that nothing is left: its last worker died between the end of the work and
--- the settlement, or there was no work at all. Only for pipelines that opt in, because other pipelines may do more
+-- Completes jobs that wait although their progress shows that nothing is left: the last worker died between the end of
+-- the work and the settlement, or there was no work at all. Only for pipelines that opt in, because other pipelines may do more
 -- after the last item. No attempt is charged.
-create or replace function stillwake.complete_ghosts(p_limit integer) returns bigint
+create or replace function stillwake.complete_by_progress(p_limit integer) returns bigint
 language plpgsql as $$
 declare
   v_job   stillwake.live_jobs;
@@ -88,7 +88,7 @@ declare
 begin
   for v_job in
     select j.* from stillwake.pipelines p join stillwake.live_jobs j on j.pipeline = p.name
-    where p.ghosts and j.lease_id is null and j.state = 'queued' and j.cancel is null
+    where p.complete_by_progress and j.lease_id is null and j.state = 'queued' and j.cancel is null
       and coalesce(j.waiting_for, '') not in ('children', 'event')
       and not exists (select from stillwake.spawns s where s.job_id = j.id)
       and not exists (select from stillwake.checkpoints c where c.job_id = j.id and c.output #>> '{$stillwake,0}' = 'wait')
@@ -96,7 +96,7 @@ begin
         then coalesce((j.progress ->> 'done')::numeric, 0) >= (j.progress ->> 'total')::numeric end
     order by j.id limit p_limit for update of j skip locked
   loop
-    perform stillwake.add_event(v_job.id, 'ghost',
+    perform stillwake.add_event(v_job.id, 'completed_by_progress',
       jsonb_build_object('note', format('Nothing left to do: %s of %s', coalesce(v_job.progress ->> 'done', '0'),
         v_job.progress ->> 'total')));
     perform stillwake.end_job(v_job, 'completed', null, case when v_job.claimed_at is not null then 'lost' end);

@@ -327,7 +327,7 @@ language sql stable as $$
 $$;
 
 -- The body of one webhook, at most 20480 bytes. "thin" contains ids and states and no user data. What does not fit is
--- left out, the largest kinds first, and listed in left_out. The stack of a failure is never included: it reveals
+-- omitted, the largest kinds first, and listed in omitted. The stack of a failure is never included: it reveals
 -- internals.
 create or replace function stillwake.webhook_body(p_job stillwake.ended_jobs, p_body jsonb) returns text
 language plpgsql stable as $$
@@ -362,13 +362,13 @@ begin
         'data', v_values - array['event', 'STATE', 'error', 'code'])
       else stillwake.fill_template(p_body, v_values) end;
     if v_out <> '{}' and jsonb_typeof(v_filled) = 'object' then
-      v_filled := v_filled || jsonb_build_object('left_out', to_jsonb(v_out));
+      v_filled := v_filled || jsonb_build_object('omitted', to_jsonb(v_out));
     end if;
     if octet_length(v_filled::text) <= 20480 then
       return v_filled::text;
     end if;
   end loop;
-  return (v_thin || jsonb_build_object('left_out', to_jsonb(array['body'])))::text;
+  return (v_thin || jsonb_build_object('omitted', to_jsonb(array['body'])))::text;
 end
 $$;
 

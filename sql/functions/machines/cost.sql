@@ -26,7 +26,7 @@ returns table (pipeline text, tenant text, jobs integer, paid numeric, busy nume
   amount numeric)
 language plpgsql stable as $$
 declare
-  v_from timestamptz := coalesce(p_life.started_at, p_life.arrived_at);
+  v_from timestamptz := coalesce(p_life.started_at, p_life.registered_at);
 begin
   if v_from is null then
     return;
@@ -74,7 +74,7 @@ begin
     select s.* from stillwake.life_costs(v_life, v_life.ended_at) s
   ), days as (
     select d.day, d.part, d.day = max(d.day) over () as last
-    from stillwake.shares_of_days(coalesce(v_life.started_at, v_life.arrived_at), v_life.ended_at) d
+    from stillwake.shares_of_days(coalesce(v_life.started_at, v_life.registered_at), v_life.ended_at) d
   ), paid as (
     insert into stillwake.machine_costs (life, day, pool, pipeline, tenant, jobs, busy_seconds, idle_seconds, amount)
     select p_life, d.day, v_life.pool, s.pipeline, s.tenant, case when d.last then s.jobs else 0 end, s.busy_share * d.part,
@@ -84,7 +84,7 @@ begin
     work_seconds = coalesce(t.work, 0)
   from (select max(s.paid) as paid, max(s.busy) as busy, max(s.work) as work from shares s) t where l.id = p_life;
   update stillwake.machine_jobs w set seconds = a.seconds
-  from stillwake.life_attempts(p_life, coalesce(v_life.started_at, v_life.arrived_at), v_life.ended_at) a
+  from stillwake.life_attempts(p_life, coalesce(v_life.started_at, v_life.registered_at), v_life.ended_at) a
   where w.job_id = a.job_id and w.epoch = a.epoch and w.life = p_life;
   insert into stillwake.spending as s (scope, name, day, amount)
   select 'pool', v_life.pool, c.day, sum(c.amount) from stillwake.machine_costs c where c.life = p_life and c.amount > 0 group by c.day
@@ -121,7 +121,7 @@ begin
     select l.id, l.pool, s.pipeline, s.tenant, d.day, case when d.day = (v_now at time zone 'UTC')::date then s.jobs else 0 end,
       s.busy_share * d.part, s.idle_share * d.part, s.amount * d.part
     from stillwake.machine_lives l cross join lateral stillwake.life_costs(l, coalesce(l.left_at, v_now)) s
-    cross join lateral stillwake.shares_of_days(coalesce(l.started_at, l.arrived_at), coalesce(l.left_at, v_now)) d
+    cross join lateral stillwake.shares_of_days(coalesce(l.started_at, l.registered_at), coalesce(l.left_at, v_now)) d
     where l.ended_at is null and d.day >= v_since and d.day <= v_until
   ) c
   where p_tenant is null or c.tenant = p_tenant
@@ -159,7 +159,8 @@ begin
     if provisional then
       select s.paid, s.busy, s.work into v_life.paid_seconds, v_life.busy_seconds, v_life.work_seconds
       from stillwake.life_costs(v_life, v_now) s limit 1;
-      select x.seconds into v_one.seconds from stillwake.life_attempts(v_life.id, coalesce(v_life.started_at, v_life.arrived_at), v_now) x
+      select x.seconds into v_one.seconds
+      from stillwake.life_attempts(v_life.id, coalesce(v_life.started_at, v_life.registered_at), v_now) x
       where x.job_id = p_job and x.epoch = v_one.epoch;
     end if;
     worked_seconds := coalesce(v_one.seconds, 0);
@@ -222,20 +223,20 @@ begin
   select coalesce(jsonb_object_agg(r.who, r.sums), '{}') into v_running from (
     select x.who, jsonb_build_object('day', sum(x.amount * x.today), 'month', sum(x.amount * x.month)) as sums
     from (
-      select k.who, k.amount, stillwake.share_since(coalesce(l.started_at, l.arrived_at), coalesce(l.left_at, v_now),
+      select k.who, k.amount, stillwake.share_since(coalesce(l.started_at, l.registered_at), coalesce(l.left_at, v_now),
         date_trunc('day', v_today)) as today,
-        stillwake.share_since(coalesce(l.started_at, l.arrived_at), coalesce(l.left_at, v_now), date_trunc('month', v_today)) as month
+        stillwake.share_since(coalesce(l.started_at, l.registered_at), coalesce(l.left_at, v_now), date_trunc('month', v_today)) as month
       from stillwake.machine_lives l
       cross join lateral (
         select 'pool ' || l.pool as who,
-          greatest(extract(epoch from coalesce(l.left_at, v_now) - coalesce(l.started_at, l.arrived_at)), l.least_seconds) * l.price
+          greatest(extract(epoch from coalesce(l.left_at, v_now) - coalesce(l.started_at, l.registered_at)), l.least_seconds) * l.price
           as amount
         union all
         select 'tenant ' || s.tenant, s.amount from stillwake.life_costs(l, coalesce(l.left_at, v_now)) s
         where s.tenant = any (v_tenants) and exists (select from stillwake.machine_jobs w
           where w.life = l.id and w.tenant = any (v_tenants))
       ) k
-      where l.ended_at is null and l.price > 0 and coalesce(l.started_at, l.arrived_at) is not null
+      where l.ended_at is null and l.price > 0 and coalesce(l.started_at, l.registered_at) is not null
     ) x group by x.who
   ) r;
   return query

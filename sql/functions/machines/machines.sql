@@ -1,5 +1,5 @@
--- Machines. The orchestrator reserves a slot before it calls a provider; the worker on the machine reports its arrival
--- and requests permission to leave; machine_ended() records the end of a machine, recovers its jobs and allocates its
+-- Machines. The orchestrator reserves an ordinal before it calls a provider; the worker on the machine registers and
+-- requests permission to leave; machine_ended() records the end of a machine, recovers its jobs and allocates its
 -- cost.
 -- Lock order: leases by id, the pool, lives by id, then jobs as everywhere. claim() takes a shared lock on its own
 -- life, see there.
@@ -61,7 +61,7 @@ begin
   if not p_same then
     update stillwake.machine_lives set ended_at = v_now, left_reason = 'belongs to the fleet this database was copied from',
       paid_seconds = 0, busy_seconds = 0, work_seconds = 0 where ended_at is null;
-    update stillwake.pools set wasted_starts = 0, wasted_starts_at = null, trouble = null;
+    update stillwake.pools set wasted_starts = 0, wasted_starts_at = null, provider_error = null;
   end if;
   return (select f.id from stillwake.fleet f);
 end
@@ -72,7 +72,7 @@ create or replace function stillwake.set_machines(p_pool text, p_machines jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   insert into stillwake.pools (name, machines) values (p_pool, p_machines)
-  on conflict (name) do update set machines = excluded.machines, wasted_starts = 0, wasted_starts_at = null, trouble = null
+  on conflict (name) do update set machines = excluded.machines, wasted_starts = 0, wasted_starts_at = null, provider_error = null
   where pools.machines is distinct from excluded.machines;
 end
 $$;
@@ -84,7 +84,7 @@ $$;
 create or replace function stillwake.orchestrator_snapshot(p_pools text[])
 returns table (
   pool text, at timestamptz, paused text, claimable integer, running integer, oldest timestamptz, next_due timestamptz,
-  wasted_starts integer, wasted_starts_at timestamptz, trouble jsonb, lives jsonb, working text[]
+  wasted_starts integer, wasted_starts_at timestamptz, provider_error jsonb, lives jsonb, working text[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -100,28 +100,29 @@ begin
   update stillwake.machine_lives l set idle_since = case when l.idle_since is null then v_now end
   where l.id = any (array(
     select m.id from stillwake.machine_lives m
-    where m.pool = any (p_pools) and m.ended_at is null and m.arrived_at is not null
+    where m.pool = any (p_pools) and m.ended_at is null and m.registered_at is not null
       and (m.idle_since is null) <> exists (select from stillwake.leases s where s.worker = m.machine)
     order by m.id for update skip locked));
   return query
   select p.name, v_now, case when p.paused_at is not null then coalesce(p.pause_reason, 'paused') end, d.claimable, d.running, d.oldest,
-    d.next_due, p.wasted_starts, p.wasted_starts_at, p.trouble, coalesce(m.lives, '[]'),
+    d.next_due, p.wasted_starts, p.wasted_starts_at, p.provider_error, coalesce(m.lives, '[]'),
     array(select distinct s.worker from stillwake.leases s where s.pool = p.name)
   from stillwake.demand(p_pools) d
   join stillwake.pools p on p.name = d.pool
   left join lateral (
-    select jsonb_agg(jsonb_build_object('id', l.id, 'machine', l.machine, 'slot', l.slot, 'burst', l.burst, 'provider_id', l.provider_id,
-      'slots', l.slots, 'asked_at', l.asked_at, 'started_at', l.started_at, 'arrived_at', l.arrived_at, 'idle_since', l.idle_since,
+    select jsonb_agg(jsonb_build_object('id', l.id, 'machine', l.machine, 'ordinal', l.ordinal, 'burst', l.burst,
+      'provider_id', l.provider_id, 'slots', l.slots, 'requested_at', l.requested_at, 'started_at', l.started_at,
+      'registered_at', l.registered_at, 'idle_since', l.idle_since,
       'silent_since', l.silent_since, 'left_at', l.left_at, 'retired_at', l.retired_at,
       'running', (select coalesce(sum(cardinality(s.job_ids)), 0) from stillwake.leases s where s.worker = l.machine))
-      order by l.slot) as lives
+      order by l.ordinal) as lives
     from stillwake.machine_lives l where l.pool = p.name and l.ended_at is null
   ) m on true;
 end
 $$;
 
--- Reserves a slot for a machine that is about to be started. Returns the life and the name of the machine, or no row
--- when the slot is taken or there are already p_max machines. p_life: slot, machine (the name; a burst machine gets a
+-- Reserves an ordinal for a machine that is about to be started. Returns the life and the name of the machine, or no row
+-- when the ordinal is taken or there are already p_max machines. p_life: ordinal, machine (the name; a burst machine gets a
 -- unique number appended), burst, provider, region, size, slots, price, prices, least_seconds, by, why. Locks: the
 -- pool's row.
 create or replace function stillwake.reserve_machine(p_pool text, p_max integer, p_life jsonb) returns table (life uuid, machine text)
@@ -136,10 +137,10 @@ begin
     return;
   end if;
   return query
-  insert into stillwake.machine_lives (id, machine, pool, slot, burst, provider, region, size, slots, asked_at, asked_by, why, price,
-    prices, least_seconds)
+  insert into stillwake.machine_lives (id, machine, pool, ordinal, burst, provider, region, size, slots, requested_at, requested_by, why,
+    price, prices, least_seconds)
   values (stillwake.new_id(), p_life ->> 'machine' || case when (p_life ->> 'burst')::boolean then '-' || v_serial else '' end, p_pool,
-    (p_life ->> 'slot')::integer, (p_life ->> 'burst')::boolean, p_life ->> 'provider', p_life ->> 'region', p_life ->> 'size',
+    (p_life ->> 'ordinal')::integer, (p_life ->> 'burst')::boolean, p_life ->> 'provider', p_life ->> 'region', p_life ->> 'size',
     (p_life ->> 'slots')::integer, v_now, p_life ->> 'by', left(p_life ->> 'why', 500),
     coalesce((p_life ->> 'price')::numeric, 0), p_life ->> 'prices', coalesce((p_life ->> 'least_seconds')::integer, 0))
   on conflict do nothing
@@ -152,14 +153,14 @@ $$;
 create or replace function stillwake.machine_started(p_life uuid, p_provider_id text, p_started_at timestamptz default null) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
   update stillwake.machine_lives l set provider_id = coalesce(p_provider_id, l.provider_id),
-    started_at = greatest(l.asked_at, least(coalesce(p_started_at, l.started_at), stillwake.now()))
+    started_at = greatest(l.requested_at, least(coalesce(p_started_at, l.started_at), stillwake.now()))
   where l.id = p_life and l.ended_at is null
 $$;
 
 -- Records that the worker on a machine is running. A machine that was not requested, such as one started by hand, is
--- counted from now on. Returns false when the machine is being retired, or its slot is taken, and its worker must
+-- counted from now on. Returns false when the machine is being retired, or its ordinal is taken, and its worker must
 -- leave.
-create or replace function stillwake.machine_arrived(p_machine text, p_pool text, p_slots integer default 1) returns boolean
+create or replace function stillwake.machine_registered(p_machine text, p_pool text, p_slots integer default 1) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now  timestamptz := stillwake.now();
@@ -168,20 +169,20 @@ begin
   if coalesce(length(p_machine), 0) not between 1 and 200 then
     perform stillwake.refuse('SW001', 'A machine has a name of 1 to 200 characters', 'machine', 'Pass the one it has at its provider.');
   end if;
-  insert into stillwake.machine_lives (id, machine, pool, slot, burst, provider, region, size, slots, asked_at, started_at, price, prices,
-    least_seconds)
+  insert into stillwake.machine_lives (id, machine, pool, ordinal, burst, provider, region, size, slots, requested_at, started_at, price,
+    prices, least_seconds)
   select stillwake.new_id(), p_machine, p.name,
-    -- The names of our machines contain their slot.
+    -- The names of our machines contain their ordinal.
     coalesce(substring(p_machine from '-m(\d{1,6})(?:-\d+)?$')::integer,
-      1000000 + coalesce((select max(l.slot) from stillwake.machine_lives l
-        where l.pool = p_pool and l.slot >= 1000000 and l.ended_at is null) - 999999, 0)),
+      1000000 + coalesce((select max(l.ordinal) from stillwake.machine_lives l
+        where l.pool = p_pool and l.ordinal >= 1000000 and l.ended_at is null) - 999999, 0)),
     true, coalesce(p.machines ->> 'provider', 'unknown'), p.machines ->> 'region', p.machines ->> 'size',
     least(greatest(p_slots, 1), 1000), v_now, v_now,
     coalesce((p.machines ->> 'price')::numeric, 0), p.machines ->> 'prices', coalesce((p.machines ->> 'least_seconds')::integer, 0)
   from stillwake.pools p
   where p.name = p_pool and not exists (select from stillwake.machine_lives l where l.machine = p_machine and l.ended_at is null)
   on conflict do nothing;
-  update stillwake.machine_lives l set arrived_at = coalesce(l.arrived_at, v_now), started_at = coalesce(l.started_at, v_now),
+  update stillwake.machine_lives l set registered_at = coalesce(l.registered_at, v_now), started_at = coalesce(l.started_at, v_now),
     left_at = null, left_reason = null, silent_since = null, slots = least(greatest(p_slots, 1), 1000)
   where l.machine = p_machine and l.ended_at is null and l.retired_at is null returning * into v_life;
   return v_life.id is not null;
@@ -241,7 +242,7 @@ declare
 begin
   select * into v_life from stillwake.machine_lives l where l.id = p_life;
   if p_exit ? 'never' then
-    delete from stillwake.machine_lives l where l.id = p_life and l.started_at is null and l.arrived_at is null;
+    delete from stillwake.machine_lives l where l.id = p_life and l.started_at is null and l.registered_at is null;
     return 0;
   end if;
   perform from stillwake.leases s where s.worker = v_life.machine order by s.id for update;
@@ -250,7 +251,7 @@ begin
   if not found then
     return 0;
   end if;
-  v_ran := v_life.started_at is not null or v_life.arrived_at is not null or p_exit ?| array['code', 'signal', 'oom'];
+  v_ran := v_life.started_at is not null or v_life.registered_at is not null or p_exit ?| array['code', 'signal', 'oom'];
   for v_lease in select * from stillwake.leases s where s.worker = v_life.machine order by s.id for update loop
     -- One job that cannot be recovered must not keep a life open: it is left to its lease.
     begin
@@ -263,10 +264,10 @@ begin
     end;
   end loop;
   -- A machine that was never seen running costs nothing.
-  if coalesce(p_started_at, v_life.started_at, v_life.arrived_at) is not null then
-    v_life.started_at := greatest(v_life.asked_at, least(coalesce(p_started_at, v_life.started_at, v_life.arrived_at), v_now));
+  if coalesce(p_started_at, v_life.started_at, v_life.registered_at) is not null then
+    v_life.started_at := greatest(v_life.requested_at, least(coalesce(p_started_at, v_life.started_at, v_life.registered_at), v_now));
   end if;
-  v_life.ended_at := greatest(v_life.asked_at, v_life.started_at, least(coalesce(p_ended_at, v_life.left_at, v_now), v_now));
+  v_life.ended_at := greatest(v_life.requested_at, v_life.started_at, least(coalesce(p_ended_at, v_life.left_at, v_now), v_now));
   select count(*) into v_jobs from stillwake.machine_jobs w where w.life = p_life;
   update stillwake.machine_lives l set started_at = v_life.started_at, ended_at = v_life.ended_at, exit = nullif(p_exit, '{}')
   where l.id = p_life;
@@ -294,12 +295,12 @@ language sql stable as $$
 $$;
 
 -- Stores why machines of a pool cannot be started, for operators; null when they can.
-create or replace function stillwake.report_trouble(p_pool text, p_trouble jsonb) returns void
+create or replace function stillwake.report_provider_error(p_pool text, p_error jsonb) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
-  update stillwake.pools p set trouble = case when p_trouble is not null then p_trouble
-    || jsonb_build_object('since', coalesce(case when p.trouble ->> 'code' = p_trouble ->> 'code' then p.trouble -> 'since' end,
+  update stillwake.pools p set provider_error = case when p_error is not null then p_error
+    || jsonb_build_object('since', coalesce(case when p.provider_error ->> 'code' = p_error ->> 'code' then p.provider_error -> 'since' end,
       to_jsonb(stillwake.now()))) end
-  where p.name = p_pool and p.trouble is distinct from p_trouble
+  where p.name = p_pool and p.provider_error is distinct from p_error
 $$;
 
 -- For autoscalers that query by SQL, such as KEDA: how many machines a pool needs now. Columns may be added at the end.

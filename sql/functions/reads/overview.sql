@@ -5,15 +5,15 @@
 -- listener cannot be seen. Then the last p_ended machines that have ended, as far back as their records are kept. jobs:
 -- counted among the first 1000 attempts.
 --
---   starting  requested; its worker has not arrived     leaving   its worker has left, its end is not confirmed
+--   starting  requested; its worker has not registered  leaving   its worker has left, its end is not confirmed
 --   up        with jobs                                 retiring  it gets no more jobs and is about to be stopped
---   idle      without jobs                              ended     ending describes how; ended_well: as intended
+--   idle      without jobs                              ended     ending describes how; ended_normally: as intended
 create or replace function stillwake.machines(p_ended integer default 0)
 returns table (
   worker text, pool text, running integer, since timestamptz, lease_until timestamptz, listening boolean,
-  state text, life uuid, slot integer, burst boolean, provider text, provider_id text, region text, size text, slots integer, jobs integer,
-  why text, asked_by text, asked_at timestamptz, started_at timestamptz, arrived_at timestamptz, idle_since timestamptz,
-  ended_at timestamptz, ending text, ended_well boolean, price double precision, prices text
+  state text, life uuid, ordinal integer, burst boolean, provider text, provider_id text, region text, size text, slots integer,
+  jobs integer, why text, requested_by text, requested_at timestamptz, started_at timestamptz, registered_at timestamptz,
+  idle_since timestamptz, ended_at timestamptz, ending text, ended_normally boolean, price double precision, prices text
 )
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -35,37 +35,37 @@ begin
     ) m
     group by m.worker, m.pool
   ), lives as (
-    select l.*, null as ending, null::boolean as well from stillwake.machine_lives l where l.ended_at is null
+    select l.*, null as ending, null::boolean as normal from stillwake.machine_lives l where l.ended_at is null
     union all
-    (select l.*, e.ending, e.well from stillwake.machine_lives l cross join lateral stillwake.machine_ending(l) e
+    (select l.*, e.ending, e.normal from stillwake.machine_lives l cross join lateral stillwake.machine_ending(l) e
     where l.ended_at > v_now - interval '45 days' order by l.ended_at desc limit greatest(p_ended, 0))
   )
   select coalesce(l.machine, a.worker), coalesce(l.pool, a.pool), coalesce(a.running, 0), a.since, a.lease_until,
     coalesce(a.listening, false),
     case when l.ended_at is not null then 'ended' when l.retired_at is not null then 'retiring' when l.left_at is not null then 'leaving'
-      when l.id is not null and l.arrived_at is null then 'starting'
+      when l.id is not null and l.registered_at is null then 'starting'
       when a.running > 0 then 'up' else 'idle' end,
-    l.id, l.slot, l.burst, l.provider, l.provider_id, l.region, l.size, l.slots, w.jobs, l.why, l.asked_by,
-    l.asked_at, l.started_at, l.arrived_at, l.idle_since, l.ended_at, l.ending, l.well, l.price::double precision, l.prices
+    l.id, l.ordinal, l.burst, l.provider, l.provider_id, l.region, l.size, l.slots, w.jobs, l.why, l.requested_by,
+    l.requested_at, l.started_at, l.registered_at, l.idle_since, l.ended_at, l.ending, l.normal, l.price::double precision, l.prices
   from lives l
   full join awake a on a.worker = l.machine and a.pool = l.pool and l.ended_at is null
   left join lateral (select count(distinct x.job_id)::integer as jobs
     from (select m.job_id from stillwake.machine_jobs m where m.life = l.id limit 1000) x) w on l.id is not null
-  order by l.ended_at desc nulls first, 2, l.slot nulls last, 1 limit 1000 + greatest(p_ended, 0);
+  order by l.ended_at desc nulls first, 2, l.ordinal nulls last, 1 limit 1000 + greatest(p_ended, 0);
 end
 $$;
 
--- How a machine ended, as text; well: as intended.
-create or replace function stillwake.machine_ending(p_life stillwake.machine_lives, out ending text, out well boolean)
+-- How a machine ended, as text; normal: as intended.
+create or replace function stillwake.machine_ending(p_life stillwake.machine_lives, out ending text, out normal boolean)
 language sql stable as $$
   select case
       when e.oom then 'out of memory' || coalesce(' at ' || e.memory, '')
-      when p_life.arrived_at is null and p_life.left_reason is null then 'never arrived'
+      when p_life.registered_at is null and p_life.left_reason is null then 'never registered'
         || coalesce(': killed by ' || e.signal, ': exit code ' || nullif(e.code, '0'),
           ': ' || nullif(e.reason, 'its worker never registered'), '')
       when e.broke then 'ended with exit code ' || e.code
         || coalesce(' (' || coalesce(e.reason,
-          case when p_life.left_reason not in ('idle', 'stopped', 'asked') then p_life.left_reason end) || ')', '')
+          case when p_life.left_reason not in ('idle', 'stopped', 'requested') then p_life.left_reason end) || ')', '')
       when e.stopping then 'stopped on request' || coalesce(' (' || substring(p_life.left_reason from '^SIG[A-Z0-9]+$') || ')', '')
       when p_life.left_at is not null then 'ended by itself (' || coalesce(p_life.left_reason, 'idle') || ')'
       when p_life.left_reason is not null then p_life.left_reason
@@ -73,7 +73,7 @@ language sql stable as $$
       when e.signal is not null then 'killed by ' || e.signal
       when e.code is not null then 'ended by itself'
       else coalesce(e.reason, 'disappeared') end,
-    not e.oom and not e.broke and (p_life.left_at is not null or p_life.left_reason is not null or p_life.arrived_at is not null
+    not e.oom and not e.broke and (p_life.left_at is not null or p_life.left_reason is not null or p_life.registered_at is not null
       and (p_life.retired_at is not null or e.requested or coalesce(e.code = '0', false)))
   from (
     -- An exit code from 128 on encodes the signal; on a machine that was requested to stop it is not a failure.
@@ -83,26 +83,27 @@ language sql stable as $$
       select coalesce((p_life.exit ->> 'oom')::boolean, false) as oom, p_life.exit ->> 'memory' as memory,
         p_life.exit ->> 'signal' as signal, p_life.exit ->> 'code' as code,
         left(p_life.exit ->> 'reason', 200) as reason, coalesce((p_life.exit ->> 'requested')::boolean, false) as requested,
-        p_life.left_at is not null and coalesce(p_life.left_reason ~ '^(SIG[A-Z0-9]+|asked|stopped|the machine is to be stopped)$', false)
+        p_life.left_at is not null and coalesce(
+          p_life.left_reason ~ '^(SIG[A-Z0-9]+|requested|stopped|the machine is to be stopped)$', false)
           as stopping
     ) s
   ) e
 $$;
 
--- Machines that were requested and that ended in the last p_span; ill: how many of the ended ones did not end as
--- intended.
+-- Machines that were requested and that ended in the last p_span; abnormal: how many of the ended ones did not
+-- end as intended.
 create or replace function stillwake.machine_counts(p_span interval default '5 minutes')
-returns table (pool text, started bigint, ended bigint, ill bigint)
+returns table (pool text, started bigint, ended bigint, abnormal bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_since timestamptz := stillwake.now() - p_span;
 begin
   return query
-  select l.pool, count(*) filter (where l.asked_at > v_since), count(*) filter (where l.over), count(*) filter (where not l.well)
+  select l.pool, count(*) filter (where l.requested_at > v_since), count(*) filter (where l.over), count(*) filter (where not l.normal)
   from (
-    select x.pool, x.asked_at, false as over, true as well from stillwake.machine_lives x where x.ended_at is null
+    select x.pool, x.requested_at, false as over, true as normal from stillwake.machine_lives x where x.ended_at is null
     union all
-    select x.pool, x.asked_at, true, e.well from stillwake.machine_lives x cross join lateral stillwake.machine_ending(x) e
+    select x.pool, x.requested_at, true, e.normal from stillwake.machine_lives x cross join lateral stillwake.machine_ending(x) e
     where x.ended_at > v_since
   ) l
   group by l.pool order by l.pool;

@@ -13,7 +13,7 @@ const BATCH = 200;
 export const cancelCommand: Command = {
   name: "cancel",
   group: "Jobs",
-  summary: "cancel jobs; running ones are asked to stop",
+  summary: "cancel jobs; a running job is cancelled when its attempt settles",
   usage: ["<id> [<id> …]"],
   args: [1, 1000],
   flags: { reason: "<text> recorded with the job", ...apiFlags },
@@ -145,9 +145,9 @@ function printResult({ flags, screen }: CommandContext, job: ControlledJob, acti
   return 0;
 }
 
-/** A running job is asked to stop: it is cancelled when its attempt settles. */
+/** A running job is cancelled when its attempt settles. */
 function printState(screen: Screen, { id, state }: { id: string; state: string }, action?: string): void {
-  const note = action === "cancel" && state === "running" ? ", asked to stop" : "";
+  const note = action === "cancel" && state === "running" ? ", cancel requested" : "";
   screen.print(`${id}  ${screen.paint(state, stateColours[state])}${note}`);
 }
 

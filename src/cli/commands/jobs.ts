@@ -179,7 +179,7 @@ function printJob(screen: Screen, job: apiTypes.Job, cost: apiTypes.JobCost | un
     ["took", formatElapsed(job.startedAt, job.endedAt)],
     ["worker", job.worker],
     ["cost", cost && cost.parts.length > 0 ? formatCost(cost) : null],
-    ["schedule", schedule && `${schedule.name}, slot ${schedule.slot}`],
+    ["schedule", schedule && `${schedule.name}, occurrence ${schedule.occurrence}`],
     ["parent", parent && `${parent.id}, ${parent.spawn}[${parent.index}]`],
     [
       "children",

@@ -40,10 +40,10 @@ async function runOrchestrator({ flags, config, screen }: CommandContext): Promi
     import("../../orchestrator/poke-http.ts"),
   ]);
   const log = createProcessLog({ ...(flags.logLevel !== undefined && { level: flags.logLevel }) });
-  /** With --once: the last trouble of each pool. */
-  const troubles = new Map<string, string>();
+  /** With --once: the last error of each pool. */
+  const errors = new Map<string, string>();
   const orchestrator = await createProjectOrchestrator(flags, config, ({ kind, level, message, ...facts }) => {
-    if (kind === "trouble" && facts.pool !== undefined) troubles.set(facts.pool, message);
+    if (kind === "error" && facts.pool !== undefined) errors.set(facts.pool, message);
     log[level]({ event: kind, ...facts }, message);
   });
   if (!orchestrator) {
@@ -62,10 +62,10 @@ async function runOrchestrator({ flags, config, screen }: CommandContext): Promi
       const plans = Object.entries(await orchestrator.once());
       await register();
       for (const [pool, { current, wanted, why }] of plans) {
-        const trouble = troubles.get(pool);
-        screen.print(escapeLine(`${pool}: ${current} of ${wanted} machines, ${why}${trouble ? `; ${trouble}` : ""}`));
+        const error = errors.get(pool);
+        screen.print(escapeLine(`${pool}: ${current} of ${wanted} machines, ${why}${error ? `; ${error}` : ""}`));
       }
-      return plans.length > 0 && troubles.size === 0 ? 0 : 1;
+      return plans.length > 0 && errors.size === 0 ? 0 : 1;
     }
     const stopped = waitForStopSignal();
     const started = orchestrator.start().then(() => true);

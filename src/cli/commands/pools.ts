@@ -45,9 +45,9 @@ const poolColumns: readonly Column<apiTypes.Pool>[] = [
   { title: "OLDEST", value: ({ oldest }) => formatAgo(oldest), right: true },
   { title: "NEXT DUE", value: ({ nextDue }) => formatAgo(nextDue), right: true, optional: true },
   {
-    title: "TROUBLE",
-    value: ({ name, trouble, wastedStarts }) =>
-      trouble?.message ?? (wastedStarts > 0 ? formatWastedStarts(name, wastedStarts) : ""),
+    title: "PROBLEM",
+    value: ({ name, providerError, wastedStarts }) =>
+      providerError?.message ?? (wastedStarts > 0 ? formatWastedStarts(name, wastedStarts) : ""),
     colour: () => "red",
     elastic: true,
   },
@@ -117,7 +117,7 @@ const machineColumns: Column<apiTypes.Machine>[] = [
   { title: "LEASE ENDS", value: ({ leaseUntil }) => formatAgo(leaseUntil), right: true, optional: true },
   {
     title: "STARTED",
-    value: ({ machine }) => machine && formatAgo(machine.startedAt ?? machine.askedAt),
+    value: ({ machine }) => machine && formatAgo(machine.startedAt ?? machine.requestedAt),
     right: true,
   },
   { title: "SIZE", value: ({ machine }) => machine && formatSize(machine), elastic: true, optional: true },
@@ -135,14 +135,14 @@ const endedColumns: Column<apiTypes.Machine>[] = [
   { title: "ENDED", value: ({ end }) => formatAgo(end?.at), right: true },
   {
     title: "LASTED",
-    value: ({ machine, end }) => formatElapsed(machine!.startedAt ?? machine!.askedAt, end!.at),
+    value: ({ machine, end }) => formatElapsed(machine!.startedAt ?? machine!.requestedAt, end!.at),
     right: true,
   },
   { title: "JOBS", value: ({ machine }) => machine!.jobs, right: true },
   {
     title: "REASON",
     value: ({ end }) => end!.how,
-    colour: ({ end }) => (end!.well ? undefined : "red"),
+    colour: ({ end }) => (end!.normal ? undefined : "red"),
     elastic: true,
   },
   { title: "SIZE", value: ({ machine }) => formatSize(machine!), elastic: true, optional: true },

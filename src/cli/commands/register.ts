@@ -32,7 +32,7 @@ export const registerCommand: Command = {
 };
 
 /** How long to wait for a database that is away. */
-const PATIENCE = "10s";
+const RETRY_TIMEOUT = "10s";
 /** The reason of a worker that has registered its pipelines; their names follow. */
 const REGISTERED = "registered: ";
 
@@ -82,7 +82,7 @@ async function register(options: WorkerOptions, signal?: AbortSignal): Promise<s
   const worker = new Worker({
     ...options,
     until: "registered",
-    idleExit: PATIENCE,
+    idleExit: RETRY_TIMEOUT,
     connections: 1,
     directUrl: false,
     webhooks: false,
@@ -93,7 +93,7 @@ async function register(options: WorkerOptions, signal?: AbortSignal): Promise<s
     await worker.start();
     const reason = await worker.done;
     if (reason === "the database cannot be reached") {
-      throw new DatabaseUnavailable(`The database could not be reached within ${PATIENCE}`, {
+      throw new DatabaseUnavailable(`The database could not be reached within ${RETRY_TIMEOUT}`, {
         remedy: "Check that it is running and that the URL is correct",
       });
     }

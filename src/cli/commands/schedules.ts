@@ -13,7 +13,7 @@ export const schedulesCommand: Command = {
   usage: ["", "pause <name>", "resume <name>", "remove <name>", "upcoming <name>"],
   args: [0, 2],
   subcommands: ["pause", "resume", "remove", "upcoming"],
-  flags: { count: "<n> with upcoming: the number of slots (default: 10)", ...apiFlags },
+  flags: { count: "<n> with upcoming: the number of occurrences (default: 10)", ...apiFlags },
   examples: [
     ["schedules", ""],
     ["schedules upcoming nightly --count 3", ""],
@@ -36,12 +36,12 @@ export const schedulesCommand: Command = {
     });
     if (flags.json) screen.json(upcoming);
     else {
-      const columns: Column<{ slot: string; at: string }>[] = [
-        { title: "SLOT", value: ({ slot }) => slot },
+      const columns: Column<{ occurrence: string; at: string }>[] = [
+        { title: "OCCURRENCE", value: ({ occurrence }) => occurrence },
         { title: "AT", value: ({ at }) => at },
         { title: "", value: ({ at }) => formatAgo(at) },
       ];
-      printTable(screen, upcoming.slots, columns, "There are no upcoming slots.");
+      printTable(screen, upcoming.occurrences, columns, "There are no upcoming occurrences.");
     }
     return 0;
   },

@@ -43,7 +43,7 @@ async function runInDatabase({ flags, config }: CommandContext): Promise<Watchdo
     schema: flags.schema ?? config.schema,
     connections: 1,
     // The next run is a minute away: fail visibly instead of waiting for a database that is away.
-    patience: "10s",
+    retryTimeout: "10s",
     // After weeks without a run there may be much to do.
     statementTimeout: "5m",
     ...(config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),

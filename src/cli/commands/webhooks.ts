@@ -92,18 +92,18 @@ async function sendDue({ flags, config, screen }: CommandContext): Promise<numbe
     import("../connection.ts"),
   ]);
   const { webhooks } = await loadConfigFile(flags.config);
-  let trouble: Error | undefined;
+  let firstError: Error | undefined;
   const counts = { delivered: 0, pending: 0, failed: 0, lost: 0 };
   const sender = createSender({
     ...((webhooks || {}) as object),
     url: requireDatabaseUrl(flags.url ?? config.databaseUrl),
     schema: flags.schema ?? config.schema,
-    patience: "10s",
+    retryTimeout: "10s",
     onSent: ({ state }) => {
       counts[state] += 1;
     },
-    onTrouble: (error) => {
-      trouble ??= error as Error;
+    onError: (error) => {
+      firstError ??= error as Error;
     },
   });
   await sender.flush(SEND_TIMEOUT_MS).finally(() => sender.stop());
@@ -113,7 +113,7 @@ async function sendDue({ flags, config, screen }: CommandContext): Promise<numbe
     screen.print(
       `${delivered} delivered, ${pending} to be retried, ${failed} failed, ${lost} taken over by another sender`,
     );
-  if (!trouble) return 0;
-  screen.printStderr(trouble.message);
+  if (!firstError) return 0;
+  screen.printStderr(firstError.message);
   return 1;
 }

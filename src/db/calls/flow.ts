@@ -151,18 +151,18 @@ export interface LimitState {
 }
 
 export async function readLimits(database: Database): Promise<LimitState[]> {
-  const rows = await readValues<Omit<LimitState, "reported"> & ReportedBudget>(
+  const rows = await readValues<Omit<LimitState, "reported"> & ReportedQuota>(
     database,
     `select name, max, period_ms::float8 as per_ms, concurrency, free, case when free <= 0 then until end as until,
       case when free <= 0 then reason end as reason, reported_max, remaining, reset_at, blocked_until
-    from ${database.schema}.limit_budgets() order by name`,
+    from ${database.schema}.limit_quotas() order by name`,
   );
   return rows.map(({ reportedMax: max, remaining, resetAt, ...row }) => {
     return { ...row, reported: resetAt && { max, remaining: remaining ?? 0, resetAt } };
   });
 }
 
-interface ReportedBudget {
+interface ReportedQuota {
   reportedMax: number | null;
   remaining: number | null;
   resetAt: Date | null;

@@ -40,7 +40,7 @@ export interface Job {
   key: string | null;
   tenant: string | null;
   idempotencyKey: string | null;
-  /** The slot it is for, if a schedule created it. */
+  /** The occurrence it is for, if a schedule created it. */
   schedule: ScheduledFor | null;
   input: unknown;
   output: unknown;
@@ -60,11 +60,11 @@ export interface Job {
   omitted?: string[];
 }
 
-/** The slot of a schedule that a job is for. */
+/** The occurrence of a schedule that a job is for. */
 export interface ScheduledFor {
   name: string;
   /** The local time, such as "2030-03-31T02:30". */
-  slot: string;
+  occurrence: string;
   /** The time it was due. */
   at: Date;
 }
@@ -72,13 +72,13 @@ export interface ScheduledFor {
 /** The schedule that created a job. */
 export interface JobOrigin {
   schedule: string;
-  /** The local time of the slot. */
-  slot: string;
+  /** The local time of the occurrence. */
+  occurrence: string;
   at: string;
 }
 
 export function scheduledFor(origin: JobOrigin | null): ScheduledFor | null {
-  return origin && { name: origin.schedule, slot: origin.slot, at: new Date(origin.at) };
+  return origin && { name: origin.schedule, occurrence: origin.occurrence, at: new Date(origin.at) };
 }
 
 type SameFields = Omit<Job, "runAt" | "schedule" | "missing" | "parent" | "lastSeq" | "omitted">;

@@ -61,7 +61,7 @@ export interface MachineFacts {
   /** The price of a stopped machine per second. */
   idle_price?: number;
   /** The pool of the next larger size. */
-  larger?: string;
+  larger_pool?: string;
 }
 
 export async function setMachines(database: Database, pool: string, facts: MachineFacts | null): Promise<void> {
@@ -75,15 +75,15 @@ export async function setMachines(database: Database, pool: string, facts: Machi
 export interface MachineLife {
   id: string;
   machine: string;
-  slot: number;
+  ordinal: number;
   burst: boolean;
   providerId: string | null;
   /** Its concurrency, and the number of jobs it runs. */
   slots: number;
   running: number;
-  askedAt: Date;
+  requestedAt: Date;
   startedAt: Date | null;
-  arrivedAt: Date | null;
+  registeredAt: Date | null;
   idleSince: Date | null;
   /** No heartbeat since one of its leases expired. */
   silentSince: Date | null;
@@ -91,7 +91,7 @@ export interface MachineLife {
   retiredAt: Date | null;
 }
 
-export interface Trouble {
+export interface ReportedProviderError {
   code: string;
   message: string;
   /** No machine is started before this time. */
@@ -111,7 +111,7 @@ export interface PoolSnapshot {
   nextDue: Date | null;
   wastedStarts: number;
   wastedStartsAt: Date | null;
-  trouble: Trouble | null;
+  providerError: ReportedProviderError | null;
   lives: MachineLife[];
   /** Workers that hold jobs of the pool, on a machine or not. */
   working: string[];
@@ -136,14 +136,14 @@ export async function pollPools(database: Database, pools: readonly string[]): P
     lives: lives.map((life) => ({
       id: life.id as string,
       machine: life.machine as string,
-      slot: Number(life.slot),
+      ordinal: Number(life.ordinal),
       burst: Boolean(life.burst),
       providerId: life.provider_id as string | null,
       slots: Number(life.slots),
       running: Number(life.running),
-      askedAt: new Date(life.asked_at as string),
+      requestedAt: new Date(life.requested_at as string),
       startedAt: time(life.started_at),
-      arrivedAt: time(life.arrived_at),
+      registeredAt: time(life.registered_at),
       idleSince: time(life.idle_since),
       silentSince: time(life.silent_since),
       leftAt: time(life.left_at),
@@ -157,7 +157,7 @@ function time(value: unknown): Date | null {
 }
 
 export interface Reservation {
-  slot: number;
+  ordinal: number;
   /** Its name; SQL appends a number to that of a burst machine. */
   machine: string;
   burst: boolean;
@@ -172,7 +172,7 @@ export interface Reservation {
   why: string;
 }
 
-/** Undefined when the slot was taken in between, or the pool has its maximum of machines. */
+/** Undefined when the ordinal was taken in between, or the pool has its maximum of machines. */
 export async function reserveMachine(
   database: Database,
   pool: string,
@@ -214,22 +214,26 @@ export async function retireMachine(database: Database, life: string): Promise<b
   return row!.may;
 }
 
-export async function reportTrouble(database: Database, pool: string, trouble: Trouble | null): Promise<void> {
-  await database.query(`select ${database.schema}.report_trouble($1, $2::text::jsonb)`, [
+export async function reportProviderError(
+  database: Database,
+  pool: string,
+  providerError: ReportedProviderError | null,
+): Promise<void> {
+  await database.query(`select ${database.schema}.report_provider_error($1, $2::text::jsonb)`, [
     pool,
-    trouble && JSON.stringify(trouble),
+    providerError && JSON.stringify(providerError),
   ]);
 }
 
 /** Registers the worker of a machine. False: the machine is being retired and the worker must leave. */
-export async function machineArrived(
+export async function machineRegistered(
   database: Database,
   machine: string,
   pool: string,
   slots: number,
 ): Promise<boolean> {
   const [row] = await database.query<{ welcome: boolean }>(
-    `select ${database.schema}.machine_arrived($1, $2, $3) as welcome`,
+    `select ${database.schema}.machine_registered($1, $2, $3) as welcome`,
     [machine, pool, slots],
   );
   return row!.welcome;

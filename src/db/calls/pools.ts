@@ -20,7 +20,7 @@ export interface PoolInfo {
   /** Machines that its work needs now, at most `max`; null as above. */
   wanted: number | null;
   /** Why machines cannot be started, as last reported by the orchestrator. */
-  trouble: PoolTrouble | null;
+  providerError: PoolProviderError | null;
   /** Consecutive machines that ended without a job although there was one. */
   wastedStarts: number;
 }
@@ -46,13 +46,13 @@ export interface PoolMachines {
   prices: string | null;
   currency: string | null;
   /** The pool of the next size, to which a job that ran out of memory moves. */
-  larger: string | null;
-  /** Machines that are not stopped, and those of them whose worker has not arrived yet. */
+  largerPool: string | null;
+  /** Machines that are not stopped, and those of them whose worker has not registered yet. */
   now: number;
   starting: number;
 }
 
-export interface PoolTrouble {
+export interface PoolProviderError {
   code: string;
   message: string;
   remedy: string | null;
@@ -77,14 +77,14 @@ export interface Machine {
   /** Null for a worker that was not started by an orchestrator. */
   machine: MachineLife | null;
   /** How it ended; null until then. */
-  end: { at: Date; how: string; well: boolean } | null;
+  end: { at: Date; how: string; normal: boolean } | null;
 }
 
 /** One start-to-end period of a machine. */
 export interface MachineLife {
   life: string;
-  /** Its slot number in the pool. */
-  slot: number;
+  /** Its number in the pool. */
+  ordinal: number;
   /** Created for this life only. */
   burst: boolean;
   provider: string;
@@ -96,17 +96,17 @@ export interface MachineLife {
   jobs: number;
   /** Why it was requested, and by which orchestrator. */
   why: string | null;
-  askedBy: string | null;
-  askedAt: Date;
+  requestedBy: string | null;
+  requestedAt: Date;
   startedAt: Date | null;
-  arrivedAt: Date | null;
+  registeredAt: Date | null;
   idleSince: Date | null;
   /** Per second, and the price table. */
   price: number;
   prices: string | null;
 }
 
-type SamePoolFields = Omit<PoolInfo, "paused" | "nextDue" | "machines" | "trouble">;
+type SamePoolFields = Omit<PoolInfo, "paused" | "nextDue" | "machines" | "providerError">;
 
 interface PoolRow extends RowOf<SamePoolFields> {
   paused_at: Date | null;
@@ -115,10 +115,10 @@ interface PoolRow extends RowOf<SamePoolFields> {
   next_due: Date | number | null;
   /** Stored by the orchestrator. */
   machines: MachineFacts | null;
-  /** Machines that have not ended, and those of them whose worker has not arrived. */
+  /** Machines that have not ended, and those of them whose worker has not registered. */
   alive: number;
   starting: number;
-  trouble: { code: string; message: string; remedy?: string; since?: string; until?: string } | null;
+  provider_error: { code: string; message: string; remedy?: string; since?: string; until?: string } | null;
 }
 
 /** `wanted` is computed as in the view wanted_workers. */
@@ -129,7 +129,7 @@ export async function readPools(database: Queries): Promise<PoolInfo[]> {
       case when p.machines is null then null when p.paused_at is not null then 0
         else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)),
           coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
-      p.trouble, p.wasted_starts
+      p.provider_error, p.wasted_starts
     from ${database.schema}.pools p join ${database.schema}.demand() d on d.pool = p.name
     left join (
       select pool, count(*)::integer as alive, (count(*) filter (where state = 'starting'))::integer as starting
@@ -141,7 +141,7 @@ export async function readPools(database: Queries): Promise<PoolInfo[]> {
 }
 
 function toPool(row: PoolRow): PoolInfo {
-  const { paused_at, paused_by, pause_reason, next_due, machines, alive, starting, trouble, ...same } = row;
+  const { paused_at, paused_by, pause_reason, next_due, machines, alive, starting, provider_error, ...same } = row;
   return {
     ...fromRow<SamePoolFields>(same),
     paused: paused_at && { at: paused_at, by: paused_by, reason: pause_reason },
@@ -159,16 +159,16 @@ function toPool(row: PoolRow): PoolInfo {
       idlePrice: machines.idle_price ?? null,
       prices: machines.prices ?? null,
       currency: machines.currency ?? null,
-      larger: machines.larger ?? null,
+      largerPool: machines.larger_pool ?? null,
       now: alive,
       starting,
     },
-    trouble: trouble && {
-      code: trouble.code,
-      message: trouble.message,
-      remedy: trouble.remedy ?? null,
-      since: toDate(trouble.since),
-      until: toDate(trouble.until),
+    providerError: provider_error && {
+      code: provider_error.code,
+      message: provider_error.message,
+      remedy: provider_error.remedy ?? null,
+      since: toDate(provider_error.since),
+      until: toDate(provider_error.until),
     },
   };
 }
@@ -178,7 +178,7 @@ interface MachineRow extends RowOf<Omit<Machine, "machine" | "end">>, RowOf<Omit
   life: string | null;
   ended_at: Date | null;
   ending: string | null;
-  ended_well: boolean | null;
+  ended_normally: boolean | null;
 }
 
 /** Also returns the given number of ended machines, latest first. */
@@ -188,8 +188,20 @@ export async function readMachines(database: Queries, ended: number): Promise<Ma
 }
 
 function toMachine(row: MachineRow): Machine {
-  const { worker, pool, running, since, lease_until, listening, state, ended_at, ending, ended_well, life, ...rest } =
-    row;
+  const {
+    worker,
+    pool,
+    running,
+    since,
+    lease_until,
+    listening,
+    state,
+    ended_at,
+    ending,
+    ended_normally,
+    life,
+    ...rest
+  } = row;
   return {
     worker,
     pool,
@@ -199,18 +211,18 @@ function toMachine(row: MachineRow): Machine {
     listening,
     state,
     machine: life === null ? null : fromRow<MachineLife>({ life, ...rest }),
-    end: ended_at && { at: ended_at, how: ending!, well: ended_well! },
+    end: ended_at && { at: ended_at, how: ending!, normal: ended_normally! },
   };
 }
 
-/** Machines requested and ended in the span, by pool; `ill`: those that ended abnormally. */
+/** Machines requested and ended in the span, by pool; `abnormal`: those that did not end as intended. */
 export async function countMachines(
   database: Queries,
   span: string,
-): Promise<{ pool: string; started: number; ended: number; ill: number }[]> {
+): Promise<{ pool: string; started: number; ended: number; abnormal: number }[]> {
   return readValues(
     database,
-    `select pool, started::integer, ended::integer, ill::integer from ${database.schema}.machine_counts($1)`,
+    `select pool, started::integer, ended::integer, abnormal::integer from ${database.schema}.machine_counts($1)`,
     [span],
   );
 }

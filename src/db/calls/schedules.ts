@@ -33,23 +33,23 @@ export async function controlSchedule(
   await database.query(`select ${database.schema}.${verb}(${placeholders(values)})`, values);
 }
 
-export interface Slot {
+export interface Occurrence {
   /** The local time, such as "2030-03-31T02:30"; with its offset where every hour is named. */
-  slot: string;
+  occurrence: string;
   at: Date;
 }
 
-/** The next slots of a stored schedule, or of a cron expression in a zone. */
+/** The next occurrences of a stored schedule, or of a cron expression in a zone. */
 export async function readUpcoming(
   database: Database,
   schedule: string | { cron: string; zone: string },
   count: number,
-): Promise<Slot[]> {
+): Promise<Occurrence[]> {
   const [call, values] =
     typeof schedule === "string"
       ? ["upcoming($2, $1::integer)", [schedule]]
       : ["upcoming($2, $3, $1::integer)", [schedule.cron, schedule.zone]];
-  return database.query<Slot>(`select slot, at from ${database.schema}.${call}`, [count, ...values]);
+  return database.query<Occurrence>(`select occurrence, at from ${database.schema}.${call}`, [count, ...values]);
 }
 
 /** A schedule and its current state. Times are the database's. */
@@ -61,26 +61,26 @@ export interface ScheduleState {
   input: unknown;
   overlap: Overlap;
   catchUp: CatchUp;
-  /** The next slot that has not been fired. */
-  next: Slot | null;
+  /** The next occurrence that has not been fired. */
+  next: Occurrence | null;
   /** How long it is overdue. More than a minute: no worker of its pool is running and the watchdog is not called. */
   lateMs: number;
-  /** The last slot for which a job was enqueued. */
-  last: (Slot & { job: string }) | null;
-  /** Why the next slot's job could not be enqueued; retried every minute. */
+  /** The last occurrence for which a job was enqueued. */
+  last: (Occurrence & { job: string }) | null;
+  /** Why the next occurrence's job could not be enqueued; retried every minute. */
   lastError: string | null;
   fired: number;
-  /** Slots without a job because the previous job was still live. */
+  /** Occurrences without a job because the previous job was still live. */
   skipped: number;
-  /** Slots that passed while nothing fired schedules, and were not caught up. */
+  /** Occurrences that passed while nothing fired schedules, and were not caught up. */
   missed: number;
   paused: { at: Date; by: string | null } | null;
 }
 
-interface ScheduleSlots {
-  nextSlot: string | null;
+interface ScheduleOccurrences {
+  nextOccurrence: string | null;
   nextAt: Date | null;
-  lastSlot: string | null;
+  lastOccurrence: string | null;
   lastAt: Date | null;
   lastJob: string | null;
   pausedAt: Date | null;
@@ -88,18 +88,18 @@ interface ScheduleSlots {
 }
 
 export async function readSchedules(database: Database): Promise<ScheduleState[]> {
-  const rows = await readValues<Omit<ScheduleState, "next" | "last" | "paused"> & ScheduleSlots>(
+  const rows = await readValues<Omit<ScheduleState, "next" | "last" | "paused"> & ScheduleOccurrences>(
     database,
-    `select name, cron, zone, pipeline, input, overlap, catch_up, next_slot, next_at,
+    `select name, cron, zone, pipeline, input, overlap, catch_up, next_occurrence, next_at,
       case when due_at is null then 0
         else round(greatest(0, extract(epoch from ${database.schema}.now() - next_at) * 1000)) end::float8 as late_ms,
-      last_slot, last_at, last_job, last_error, fired::float8, skipped::float8, missed::float8, paused_at, paused_by
+      last_occurrence, last_at, last_job, last_error, fired::float8, skipped::float8, missed::float8, paused_at, paused_by
     from ${database.schema}.schedules order by name`,
   );
-  return rows.map(({ nextSlot, nextAt, lastSlot, lastAt, lastJob, pausedAt, pausedBy, ...row }) => ({
+  return rows.map(({ nextOccurrence, nextAt, lastOccurrence, lastAt, lastJob, pausedAt, pausedBy, ...row }) => ({
     ...row,
-    next: nextAt && pausedAt === null ? { slot: nextSlot!, at: nextAt } : null,
-    last: lastAt && { slot: lastSlot!, at: lastAt, job: lastJob! },
+    next: nextAt && pausedAt === null ? { occurrence: nextOccurrence!, at: nextAt } : null,
+    last: lastAt && { occurrence: lastOccurrence!, at: lastAt, job: lastJob! },
     paused: pausedAt && { at: pausedAt, by: pausedBy },
   }));
 }

@@ -56,6 +56,8 @@ export interface ClaimRequest {
   versions?: number[] | null;
   oldest?: number[] | null;
   cursor?: string | null;
+  /** The leases of the jobs that the worker runs: its own claim does not recover them. */
+  held?: string[];
 }
 
 /** Settles finished jobs and claims the next ones: one round trip, one commit. */
@@ -72,6 +74,7 @@ export async function settleAndClaim(
     versions = null,
     oldest = null,
     cursor = null,
+    held = [],
   }: ClaimRequest,
 ): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
   // The lease id is chosen here, so that a repeated call returns the jobs of the first call. The repeat claims nothing
@@ -81,7 +84,7 @@ export async function settleAndClaim(
   const rows = await database.repeat<ClaimedJob & { refused: string[] | null }>(
     `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace,
       origin, cursor, refused
-    from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+    from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
     {
       values: (again) => [
         json,
@@ -95,6 +98,7 @@ export async function settleAndClaim(
         versions,
         oldest,
         cursor,
+        held,
       ],
     },
   );
@@ -120,7 +124,7 @@ export async function heartbeat(
   database: Database,
   leases: Lease[],
   presence: string | null,
-  patienceMs: number,
+  retryTimeoutMs: number,
 ): Promise<Verdict[]> {
   const values = [
     leases.map(({ job }) => job),
@@ -129,7 +133,7 @@ export async function heartbeat(
     presence,
   ];
   const text = `select job_id, verdict, reason from ${database.schema}.heartbeat($1, $2, $3, $4)`;
-  return database.query<Verdict>(text, values, patienceMs);
+  return database.query<Verdict>(text, values, retryTimeoutMs);
 }
 
 export interface CheckpointCall extends Lease {

@@ -221,10 +221,10 @@ export class UncertainStarts {
 
 /** The same error for a call that may have had an effect. */
 export function asUncertain(error: ProviderError): ProviderError {
-  const { trouble, message, remedy, retryAfterMs } = error;
+  const { kind, message, remedy, retryAfterMs } = error;
   if (!error.certain) return error;
   // The message ends with the remedy, which the constructor appends again.
-  return new ProviderError(trouble, remedy === undefined ? message : message.slice(0, -`. ${remedy}`.length), {
+  return new ProviderError(kind, remedy === undefined ? message : message.slice(0, -`. ${remedy}`.length), {
     certain: false,
     cause: error,
     ...(remedy !== undefined && { remedy }),

@@ -36,7 +36,7 @@ const statusOf: Record<string, number> = {
   SCHEMA_MISSING: 503,
   SCHEMA_TOO_OLD: 503,
   SCHEMA_TOO_NEW: 503,
-  TENANT_WALL_MISSING: 503,
+  TENANT_ROLE_MISSING: 503,
   CLOSED: 503,
 };
 

@@ -66,7 +66,7 @@ export const limits = operation({
 });
 
 export const resetLimit = operation({
-  summary: "Deletes the reported budget of a limit, and its block after a rejected call",
+  summary: "Deletes the reported quota of a limit, and its block after a rejected call",
   response: Name,
   async handle({ stillwake, params, recordBefore }) {
     await recordBefore(findByName(await stillwake.flow.limits(), params.name));

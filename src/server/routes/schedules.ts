@@ -18,11 +18,11 @@ export const list = operation({
 });
 
 export const upcoming = operation({
-  summary: "The next slots of a schedule",
+  summary: "The next occurrences of a schedule",
   query: z.strictObject({ count: z.coerce.number().int().min(1).max(1000).optional() }),
-  response: z.object({ slots: z.array(schemas.Slot) }),
+  response: z.object({ occurrences: z.array(schemas.Occurrence) }),
   handle: async ({ stillwake, params, query }) => ({
-    slots: await stillwake.schedules.upcoming(params.name!, query.count ?? 10),
+    occurrences: await stillwake.schedules.upcoming(params.name!, query.count ?? 10),
   }),
 });
 
@@ -85,7 +85,7 @@ export const pause = operation({
 });
 
 export const resume = operation({
-  summary: "Resumes a schedule with the first slot from now",
+  summary: "Resumes a schedule with the first occurrence from now",
   response: Name,
   async handle({ stillwake, params, recordBefore }) {
     await recordBefore(withoutInput(findByName(await stillwake.schedules.list(), params.name)));

@@ -33,8 +33,8 @@ export interface AttemptHost {
   /** Called when user code did not stop in time and still runs in this process. */
   onStray(): void;
   faultPoint?: FaultPoint | undefined;
-  /** performance.now() from which the attempt hands its job on: the time limit of a serverless platform. */
-  handOnAt?: number;
+  /** performance.now() from which the attempt releases its job: the time limit of a serverless platform. */
+  releaseAt?: number;
   /** Shared with the process, which redacts its own output too. */
   redactor?: Redactor;
   /** Rejects with an error that user code threw outside of any call chain that could catch it. */
@@ -53,7 +53,7 @@ export class AttemptState {
   readonly host: AttemptHost;
   readonly assignment: Assignment;
   /** performance.now() from which the job is released at the next opportunity. */
-  readonly handOnAt: number;
+  readonly releaseAt: number;
   readonly #policy: FailurePolicy;
   #redactor: Redactor | undefined;
   #steps: Steps | undefined;
@@ -68,10 +68,10 @@ export class AttemptState {
   #onGraceOver: (() => void) | undefined;
   #ended = false;
 
-  constructor(host: AttemptHost, assignment: Assignment, policy: FailurePolicy, handOnAt: number) {
+  constructor(host: AttemptHost, assignment: Assignment, policy: FailurePolicy, releaseAt: number) {
     this.host = host;
     this.assignment = assignment;
-    this.handOnAt = handOnAt;
+    this.releaseAt = releaseAt;
     this.#policy = policy;
     if (assignment.secrets) for (const value of assignment.secrets) this.redactor.register(value);
   }
@@ -131,14 +131,14 @@ export class AttemptState {
   }
 
   /**
-   * Called before a step. Past `handOnAt` it releases the job, if no step is running and at least one checkpoint was
+   * Called before a step. Past `releaseAt` it releases the job, if no step is running and at least one checkpoint was
    * saved: a job without progress would be released again and again.
    */
   beginStep(): Steps {
     this.check();
     const { steps } = this;
-    if (performance.now() >= this.handOnAt && steps.savedCount > 0 && steps.current === undefined) {
-      this.suspend({ kind: "released", reason: "handed_on" }, "The job is handed on");
+    if (performance.now() >= this.releaseAt && steps.savedCount > 0 && steps.current === undefined) {
+      this.suspend({ kind: "released", reason: "released:time" }, "The job is released: its time limit is reached");
     }
     return steps;
   }

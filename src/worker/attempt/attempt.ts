@@ -16,10 +16,10 @@ export async function runAttempt(
   host: AttemptHost,
 ): Promise<Outcome> {
   const { job, epoch, pipeline, trace } = assignment;
-  const { budget } = implementation.pipeline.options;
-  const budgetEnd = budget === undefined ? undefined : performance.now() + limitMs(budget, "budget");
-  const handOnAt = Math.min(host.handOnAt ?? Number.POSITIVE_INFINITY, budgetEnd ?? Number.POSITIVE_INFINITY);
-  const attempt = new AttemptState(host, assignment, implementation, handOnAt);
+  const { releaseAfter } = implementation.pipeline.options;
+  const ownMs = releaseAfter === undefined ? Number.POSITIVE_INFINITY : limitMs(releaseAfter, "releaseAfter");
+  const releaseAt = Math.min(host.releaseAt ?? Number.POSITIVE_INFINITY, performance.now() + ownMs);
+  const attempt = new AttemptState(host, assignment, implementation, releaseAt);
   const info = { job, pipeline, attempt: assignment.attempt, epoch, pool: host.pool, carrier: trace };
   const outcome = await host.tracing.attempt(info, async (note) => {
     const [reached, error] = await runCode(implementation, attempt);
@@ -61,9 +61,9 @@ async function runCode(implementation: Implementation, attempt: AttemptState): P
     // A job that finished after it was stopped counts as finished, unless the attempt was replaced.
     return [stop.reason?.stop.kind === "replaced" ? { kind: "replaced" } : completed];
   } catch (error) {
-    // With a saved checkpoint the next attempt resumes from there, so the budget was not wasted.
-    if (stop.reason?.stop.kind === "budget" && attempt.savedCount > 0) {
-      return [{ kind: "released", reason: "handed_on" }];
+    // With a saved checkpoint the next attempt resumes from there, so the time was not wasted.
+    if (stop.reason?.stop.kind === "max_duration" && attempt.savedCount > 0) {
+      return [{ kind: "released", reason: "released:time" }];
     }
     if (stop.reason) return [outcomeOfStop(stop.reason.stop)];
     if (attempt.suspended) return [attempt.suspended];

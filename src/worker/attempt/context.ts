@@ -26,7 +26,7 @@ export class JobContext {
   readonly maxAttempts: number;
   readonly key: string | null;
   readonly tenant: string | null;
-  /** The schedule and the time slot that created the job, if a schedule did. */
+  /** The schedule that created the job and its occurrence, if a schedule did. */
   readonly schedule: ScheduledFor | null;
   readonly #attempt: AttemptState;
 
@@ -198,7 +198,7 @@ export class JobContext {
   /**
    * Processes a long list in batches and saves the position after each; with `tx`, in the transaction of the batch's
    * rows. A later attempt resumes after the last saved batch. Shortly before the attempt's time is over, the job is
-   * handed on to another attempt, which does not count as a failure.
+   * released for another attempt, which does not count as a failure.
    */
   each<Item>(
     name: string,

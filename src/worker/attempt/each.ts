@@ -1,6 +1,6 @@
 // job.each(): processes a long list in batches. After each batch its position is saved, in the transaction of the batch's rows if there is
 // one, so that a later attempt neither repeats nor skips items. The position is a set of ranges, because parallel batches finish in any
-// order. Shortly before the attempt's time is over, the job is handed on.
+// order. Shortly before the attempt's time is over, the job is released.
 import { setTimeout as delay } from "node:timers/promises";
 import { type PositionCall, savePositionInTransaction } from "../../db/calls/long-work.ts";
 import { sendThroughTransaction, type Transaction } from "../../db/transaction.ts";
@@ -139,7 +139,7 @@ class BatchedList<Item, Tx> {
       for await (const { first, batch } of splitIntoBatches(items, this.#position, size)) {
         if (running.size >= parallel) await Promise.race(running);
         if (this.#failed) break;
-        const outOfTime = performance.now() + this.#longestMs > attempt.handOnAt;
+        const outOfTime = performance.now() + this.#longestMs > attempt.releaseAt;
         // Another running step would lose its work.
         handsOn = this.#done > this.#doneBefore && outOfTime && attempt.steps.runningCount <= 1;
         if (handsOn) break;
@@ -154,8 +154,8 @@ class BatchedList<Item, Tx> {
     await Promise.all(running);
     if (this.#failed) throw this.#failed.error;
     if (handsOn) {
-      const message = `The job is handed on with ${this.#describeProgress()} done`;
-      return attempt.suspend({ kind: "released", reason: "handed_on" }, message);
+      const message = `The job is released with ${this.#describeProgress()} done`;
+      return attempt.suspend({ kind: "released", reason: "released:time" }, message);
     }
     await attempt.host.port.savePosition({ step: this.#name, from: 0, to: 0, last: null, over: true });
     if (this.#done === 0) attempt.log.info(`Nothing to do: "${this.#name}" has no items`);

@@ -12,7 +12,7 @@ export interface LogWriterOptions {
   /** How long lines are collected before they are sent. */
   lingerMs: number;
   /** Maximum bytes of log per attempt. */
-  budget?: number;
+  maxBytes?: number;
 }
 
 /** Maximum length that SQL stores of a message. */
@@ -41,7 +41,7 @@ export class LogWriter {
 
   constructor(options: LogWriterOptions) {
     this.#options = options;
-    this.#remaining = options.budget ?? 50 * 1024 * 1024;
+    this.#remaining = options.maxBytes ?? 50 * 1024 * 1024;
   }
 
   write(level: LogLine["level"], message: string, step?: string, data?: unknown): void {
@@ -118,7 +118,7 @@ export class LogWriter {
   close(): void {
     if (this.#closed) return;
     if (this.#dropped > this.#tail.length) {
-      const message = `… ${this.#dropped - this.#tail.length} lines left out: the job's log is full`;
+      const message = `… ${this.#dropped - this.#tail.length} lines omitted: the job's log is full`;
       this.#lines.push({ level: "warning", message, at: performance.now() });
     }
     this.#lines.push(...this.#tail);

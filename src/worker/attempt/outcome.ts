@@ -20,7 +20,7 @@ export type StopReason =
   | { kind: "cancel"; reason: string | null }
   | { kind: "shutdown" }
   /** The time limit of the platform is reached. */
-  | { kind: "budget"; afterMs: number }
+  | { kind: "max_duration"; afterMs: number }
   | { kind: "crash"; at: string }
   | { kind: "timeout"; afterMs: number; step?: string }
   | { kind: "silence"; afterMs: number; step?: string };
@@ -34,9 +34,9 @@ export function outcomeOfStop(reason: StopReason): Outcome {
       return { kind: "cancelled" };
     case "shutdown":
       return { kind: "released", reason: "aborted:shutdown" };
-    case "budget": {
+    case "max_duration": {
       const message = `${describeStop(reason)} and saved no checkpoint`;
-      return { kind: "failed", fatal: false, failure: { name: "Stopped", code: "BUDGET_EXCEEDED", message } };
+      return { kind: "failed", fatal: false, failure: { name: "Stopped", code: "MAX_DURATION_EXCEEDED", message } };
     }
     case "crash":
       return { kind: "lost", failure: { name: "CrashPoint", code: "CRASH_POINT", message: describeStop(reason) } };
@@ -76,7 +76,7 @@ function describeStop(stop: StopReason): string {
       return stop.reason ? `The job was cancelled: ${stop.reason}` : "The job was cancelled";
     case "shutdown":
       return "The worker is shutting down; the job is queued again";
-    case "budget":
+    case "max_duration":
       return `The attempt did not finish within ${formatMs(stop.afterMs)}`;
     case "crash":
       return `Crashed at a fault point ${stop.at}`;

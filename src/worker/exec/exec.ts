@@ -11,7 +11,7 @@ import { pipeline } from "node:stream/promises";
 import { InvalidInput } from "../../errors.ts";
 import { durationMs } from "../../time.ts";
 import { MAX_TIMER_MS, withTimeout } from "../../timeout.ts";
-import { GUARD, killTree } from "../runner/process-tree.ts";
+import { killTree, PROCESS_TAG } from "../runner/process-tree.ts";
 import {
   type ExecFailure,
   type FailureOptions,
@@ -30,7 +30,7 @@ export interface ExecHost extends OutputHost {
   signal: AbortSignal;
   /** The scratch directory of the attempt, created on first use; the default cwd. */
   scratch(): Promise<string>;
-  /** Prefix of STILLWAKE_GUARD; each command gets a unique tag below it. */
+  /** Prefix of STILLWAKE_PROCESS_TAG; each command gets a unique tag below it. */
   processTag: string;
   /** The worker's environment; commands inherit only the variables in INHERITED. */
   env: Readonly<Record<string, string | undefined>>;
@@ -51,13 +51,13 @@ export interface ExecOptions extends OutputOptions, FailureOptions {
 
 export interface ExecResult {
   code: number;
-  /** Complete, or its beginning and end with a line between them that counts what was left out. */
+  /** Complete, or its beginning and end with a line between them that counts what was omitted. */
   stdout: string;
   stderr: string;
   tookMs: number;
   bytesOut: number;
   /** Lines that exceeded the rate limit of the log. */
-  linesLeftOut: number;
+  linesOmitted: number;
 }
 
 /**
@@ -163,7 +163,7 @@ async function run(
 
   const cause = stopping.signal.reason as StopCause | undefined;
   if (cause && "thrown" in cause) throw cause.thrown;
-  const { stdout, stderr, bytesOut, linesLeftOut } = result;
+  const { stdout, stderr, bytesOut, linesOmitted } = result;
   const { okCodes = [0] } = options;
   if (cause || exit.exitCode === null || !okCodes.includes(exit.exitCode)) {
     throw toExecError(command, { kind: cause?.kind ?? kindOfExit(exit), ...exit, stdout, stderr }, options);
@@ -174,7 +174,7 @@ async function run(
     stderr,
     tookMs: Math.round(performance.now() - startedAt),
     bytesOut,
-    linesLeftOut,
+    linesOmitted,
   };
 }
 
@@ -202,7 +202,7 @@ function buildEnvironment(
 ): Record<string, string> {
   const inherited: Record<string, string> = {};
   for (const name of INHERITED) if (host.env[name] !== undefined) inherited[name] = host.env[name];
-  return { ...inherited, HOME: scratch, TMPDIR: scratch, ...env, [GUARD]: processTag };
+  return { ...inherited, HOME: scratch, TMPDIR: scratch, ...env, [PROCESS_TAG]: processTag };
 }
 
 /** A command may leave stdin unread; an error of the source is always thrown. */

@@ -106,16 +106,16 @@ export function withoutNul(text: string): string {
   return text.includes("\0") ? text.replaceAll("\0", "\u2400") : text;
 }
 
-function decode(bytes: Buffer, from: number, to: number, leftOut: number, maxLine: number): string {
-  let end = leftOut > 0 ? wholeCharacters(bytes, from, to) : to;
+function decode(bytes: Buffer, from: number, to: number, omitted: number, maxLine: number): string {
+  let end = omitted > 0 ? wholeCharacters(bytes, from, to) : to;
   let text = withoutNul(bytes.toString("utf8", from, end));
   // A NUL or a byte that is not valid UTF-8 becomes three bytes, and the limit is for the stored text.
   if ((end - from) * 3 > maxLine && Buffer.byteLength(text) > maxLine) {
     end = wholeCharacters(bytes, from, from + Math.floor(maxLine / 3));
     text = withoutNul(bytes.toString("utf8", from, end));
   }
-  const missing = leftOut + to - end;
-  return missing > 0 ? `${text}… (${missing} bytes left out)` : text;
+  const missing = omitted + to - end;
+  return missing > 0 ? `${text}… (${missing} bytes omitted)` : text;
 }
 
 /** `to`, or up to three bytes before it, so that no character is split. */
@@ -130,7 +130,7 @@ function wholeCharacters(bytes: Buffer, from: number, to: number): number {
 
 export interface OutputKeeper {
   write(chunk: Buffer): void;
-  /** The complete output including NULs, or its beginning, a line that counts what was left out, and its end. */
+  /** The complete output including NULs, or its beginning, a line that counts what was omitted, and its end. */
   text(): string;
 }
 
@@ -182,7 +182,7 @@ export function outputKeeper({ headBytes, tailBytes }: { headBytes: number; tail
       const end = last.subarray(resumed);
       const bytes = evicted + first.length - cut + resumed;
       const lines = linesAfterHead - newlines(end) + newlines(first, cut);
-      const marker = `… (${counted(lines, "line")}, ${counted(bytes, "byte")} left out)\n`;
+      const marker = `… (${counted(lines, "line")}, ${counted(bytes, "byte")} omitted)\n`;
       return `${beginning}${beginning === "" || beginning.endsWith("\n") ? "" : "\n"}${marker}${end}`;
     },
   };

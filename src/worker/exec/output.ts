@@ -39,13 +39,13 @@ export interface Output {
   resume(): void;
   /** After the exit: resolves when all output of the command has been read. */
   readRest(): Promise<void>;
-  close(): { stdout: string; stderr: string; bytesOut: number; linesLeftOut: number };
+  close(): { stdout: string; stderr: string; bytesOut: number; linesOmitted: number };
 }
 
-/** The log stores 16 KB of a line, including the suffix "… (123 bytes left out)". */
+/** The log stores 16 KB of a line, including the suffix "… (123 bytes omitted)". */
 const MAX_LINE_BYTES = 16 * 1024 - 64;
 const LOG_RATE = { perSecond: 200, burst: 1000, bytesPerSecond: 1024 * 1024 };
-const REPORT_LEFT_OUT_MS = 1000;
+const REPORT_OMITTED_MS = 1000;
 /** After the exit only a daemon can hold the pipes open. A pipe holds at most this much unread output. */
 const LINGER_MS = 250;
 const LINGER_BYTES = 1024 * 1024;
@@ -66,18 +66,18 @@ export function watchOutput(
   let paused = false;
   let neverPause = false;
 
-  let leftOut = 0;
-  let linesLeftOut = 0;
+  let omitted = 0;
+  let linesOmitted = 0;
   let reportTimer: NodeJS.Timeout | undefined;
-  const reportLeftOut = () => {
+  const reportOmitted = () => {
     reportTimer = undefined;
-    if (leftOut > 0) host.log({ level: "info", message: `… ${counted(leftOut, "line")} left out` });
-    leftOut = 0;
+    if (omitted > 0) host.log({ level: "info", message: `… ${counted(omitted, "line")} omitted` });
+    omitted = 0;
   };
   const leaveOut = (lines: number) => {
-    leftOut += lines;
-    linesLeftOut += lines;
-    reportTimer ??= setTimeout(reportLeftOut, REPORT_LEFT_OUT_MS);
+    omitted += lines;
+    linesOmitted += lines;
+    reportTimer ??= setTimeout(reportOmitted, REPORT_OMITTED_MS);
   };
 
   const setPaused = (value: boolean) => {
@@ -152,8 +152,8 @@ export function watchOutput(
       stdout.end();
       stderr.end();
       clearTimeout(reportTimer);
-      reportLeftOut();
-      return { stdout: stdout.text(), stderr: stderr.text(), bytesOut, linesLeftOut };
+      reportOmitted();
+      return { stdout: stdout.text(), stderr: stderr.text(), bytesOut, linesOmitted };
     },
   };
 }

@@ -17,13 +17,15 @@ export interface ClaimLoopOptions {
   database: Database;
   events: WorkerEvents;
   tracing: Tracing;
-  request: Omit<ClaimRequest, "limit" | "presence" | "cursor">;
+  request: Omit<ClaimRequest, "limit" | "presence" | "cursor" | "held">;
   slots: number;
   /** The number of jobs to claim in total. */
   maxClaims: number;
   presence(): string | null;
   /** The number of jobs whose code runs. */
   active(): number;
+  /** The leases of the jobs whose code runs. */
+  held(): string[];
   /** Awaited before a claim, because a claim recovers expired leases: see Heartbeat.ensureFresh(). */
   ensureFresh(): Promise<void> | undefined;
   onClaimed(job: ClaimedJob, claimedAt: number): void;
@@ -147,7 +149,7 @@ export class ClaimLoop {
   }
 
   async #settleAndClaim(finished: FinishedAttempt[], limit: number): Promise<void> {
-    const { database, events, tracing, request, presence, ensureFresh } = this.#options;
+    const { database, events, tracing, request, presence, held, ensureFresh } = this.#options;
     const { onClaimed, onPresenceChanged, onExhausted } = this.#options;
     const hinted = this.#hinted;
     this.#claimDue = false;
@@ -158,7 +160,13 @@ export class ClaimLoop {
     const settlements = finished.map(({ settlement }) => settlement);
     const sentPresence = presence();
     const { refused, claimed } = await tracing.claim(() =>
-      settleAndClaim(database, settlements, { ...request, limit, presence: sentPresence, cursor: this.#cursor }),
+      settleAndClaim(database, settlements, {
+        ...request,
+        limit,
+        presence: sentPresence,
+        cursor: this.#cursor,
+        held: held(),
+      }),
     );
     this.#reportSettled(finished, refused);
     if (claimed.length === 0) events.emit({ kind: "claim.empty", hinted });

@@ -93,11 +93,13 @@ export class Keeper {
     };
     const claimable = claimableBy(pool, pipelines);
     const ensureFresh = () => this.#heartbeat.ensureFresh();
+    const leases = () => [...this.#jobs.values()].filter(({ stopping }) => stopping?.kind !== "replaced");
     this.#claimLoop = new ClaimLoop({
       ...options,
       ensureFresh,
       request: { ...claimable, worker, lease: `${leaseMs} milliseconds` },
       active: () => this.#active,
+      held: () => [...new Set(leases().map(({ lease }) => lease))],
       onClaimed: (job, claimedAt) => this.#start(job, claimedAt),
       onPresenceChanged: () => this.#heartbeat.sendNow(),
       onSettled: (finished, refused) => this.#onSettled(finished, refused),
@@ -106,7 +108,7 @@ export class Keeper {
     });
     this.#heartbeat = new Heartbeat({
       ...options,
-      leases: () => [...this.#jobs.values()].filter(({ stopping }) => stopping?.kind !== "replaced"),
+      leases,
       onVerdict: (verdict, lease) => this.#onVerdict(verdict, lease),
       onExtended: (leases, sentAt) => this.#onExtended(leases, sentAt),
     });

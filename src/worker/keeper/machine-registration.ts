@@ -1,7 +1,7 @@
 // Reports the worker of a machine to the database: that it has started, whether it may exit because it is idle, and
 // that it has exited. None of this blocks jobs: what the database does not learn from here it learns from the provider.
 
-import { leaveMachine, machineArrived } from "../../db/calls/machines.ts";
+import { leaveMachine, machineRegistered } from "../../db/calls/machines.ts";
 import type { Database } from "../../db/database.ts";
 import { withTimeout } from "../../timeout.ts";
 import { claimableBy, type LoadedPipeline } from "../runner/port.ts";
@@ -23,7 +23,7 @@ export class MachineRegistration {
   async register(pipelines: readonly LoadedPipeline[], isWorking: () => boolean): Promise<boolean> {
     const { machine, pool, slots } = this.#machine;
     this.#pipelines = pipelines;
-    return machineArrived(this.#database, machine, pool, slots).catch((error) => {
+    return machineRegistered(this.#database, machine, pool, slots).catch((error) => {
       if (isWorking()) throw error;
       return false;
     });

@@ -13,7 +13,7 @@ export interface ScheduleTickerOptions {
 
 /** How long a worker must be full before the first query. */
 const FULL_FOR_MS = 1000;
-/** Half a minute, so that a schedule created in the meantime is seen before its first slot. */
+/** Half a minute, so that a schedule created in the meantime is seen before its first occurrence. */
 const MAX_MS = 30_000;
 /** A schedule that is still due is being run by another worker, or one call was not enough. */
 const MIN_MS = 200;

@@ -1,5 +1,5 @@
 // Scratch directories of attempts, and their cleanup after a worker died. A record of the owning process is written
-// before the directory and removed after it, so that an abandoned directory can be recognised without the database.
+// before the directory and removed after it, so that an abandoned directory can be recognized without the database.
 //
 //   <root>/jobs/<job>-<epoch>/          0700, owned by the runner's user
 //   <root>/owners/<job>-<epoch>.json    0600, owned by the keeper: pid, start time, boot id, pid namespace and host

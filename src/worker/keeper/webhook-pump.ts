@@ -33,7 +33,7 @@ export class WebhookPump {
         database,
         name,
         onSent: (sent) => events.emit({ kind: "webhook", ...sent }),
-        onTrouble: (error) => events.emit({ kind: "claim.failed", message: `webhooks: ${(error as Error).message}` }),
+        onError: (error) => events.emit({ kind: "claim.failed", message: `webhooks: ${(error as Error).message}` }),
       },
       webhooks,
     );
@@ -46,13 +46,13 @@ export class WebhookPump {
       const now = performance.now();
       if (kind === "claim.empty" && now - checkedAt < (hintsArrive() ? CHECK_WITH_HINTS_MS : CHECK_MS)) return;
       checkedAt = now;
-      sender.nudge();
+      sender.pokeSoon();
     });
   }
 
   start(): void {
     this.#started = true;
-    this.#sender?.nudge();
+    this.#sender?.pokeSoon();
   }
 
   /** There are webhooks to send. */
@@ -62,7 +62,7 @@ export class WebhookPump {
 
   /** There may be webhooks to send: hints may have been missed. */
   check(): void {
-    if (this.#started) this.#sender?.nudge();
+    if (this.#started) this.#sender?.pokeSoon();
   }
 
   /** Sends due webhooks first, because no other sender may be running; longer if the worker decided to stop by itself. */

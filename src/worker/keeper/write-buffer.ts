@@ -212,7 +212,7 @@ function takeBatch(pending: PendingLines, share: number, onDropped: WriteBufferO
 function appendTail(pending: PendingLines, onDropped: WriteBufferOptions["onDropped"]): void {
   const { tail, dropped, lease } = pending;
   if (dropped > 0) {
-    const message = `… ${dropped} lines left out: they were written faster than they could be stored`;
+    const message = `… ${dropped} lines omitted: they were written faster than they could be stored`;
     pending.lines.push({ level: "warning", message, at: tail[0]!.at, size: 0 });
     onDropped(lease.job, dropped);
   }
@@ -232,10 +232,10 @@ export function outcomeLogLine(outcome: Outcome): LogLine | undefined {
       data: { code: outcome.failure.code },
       at,
     };
-  if (outcome.kind === "released" && outcome.reason === "handed_on")
+  if (outcome.kind === "released" && outcome.reason === "released:time")
     return {
       level: "info",
-      message: "The time budget of this attempt is used up; the job continues with the next attempt",
+      message: "This attempt has reached its time limit; the job continues with the next attempt",
       at,
     };
   if (outcome.kind === "released")

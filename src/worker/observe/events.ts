@@ -19,9 +19,9 @@ export type WorkerEvent =
   | { kind: "database.lost"; message: string }
   | { kind: "database.back"; awayMs: number }
   // The direct connection that receives hints.
-  | { kind: "push.lost"; message: string }
-  | { kind: "push.ready" }
-  | { kind: "push.unavailable"; why: string }
+  | { kind: "hints.lost"; message: string }
+  | { kind: "hints.ready" }
+  | { kind: "hints.unavailable"; why: string }
   | { kind: "claimed"; count: number; tookMs: number }
   // A claim after a hint that found nothing has lost a race against another worker.
   | { kind: "claim.empty"; hinted: boolean }

@@ -11,7 +11,7 @@ export interface Health {
   active: number;
   slots: number;
   database: "up" | "down";
-  push: "ready" | "lost" | "unavailable";
+  hints: "ready" | "lost" | "unavailable";
   draining: boolean;
   /** Null before the first heartbeat. */
   lastHeartbeatAgoMs: number | null;
@@ -88,9 +88,9 @@ function createRoutes({ metrics, health, wake }: WorkerHttpOptions): Routes {
 }
 
 /** 503 means that this worker claims no jobs now. Use /live to decide about a restart. */
-function healthReply({ worker, pool, active, slots, database, push, draining, lastHeartbeatAgoMs }: Health): Reply {
+function healthReply({ worker, pool, active, slots, database, hints, draining, lastHeartbeatAgoMs }: Health): Reply {
   const status = database === "down" ? "database down" : draining ? "draining" : "ok";
-  const body = { status, worker, pool, active, slots, database, push, draining, lastHeartbeatAgoMs };
+  const body = { status, worker, pool, active, slots, database, hints, draining, lastHeartbeatAgoMs };
   return { status: status === "ok" ? 200 : 503, type: "application/json", body: JSON.stringify(body) };
 }
 

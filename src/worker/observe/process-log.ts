@@ -67,12 +67,12 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
     },
     "database.lost": { level: "error", format: (e) => `the database cannot be reached: ${e.message}` },
     "database.back": { level: "info", format: (e) => `the database is back after ${formatMs(e.awayMs)}` },
-    "push.lost": {
+    "hints.lost": {
       level: "warn",
       format: (e) => `the connection for hints was lost, polling until it is back: ${e.message}`,
     },
-    "push.ready": { level: "info", format: () => "the connection for hints is ready" },
-    "push.unavailable": { level: "warn", format: (e) => `no hints, polling instead: ${e.why}` },
+    "hints.ready": { level: "info", format: () => "the connection for hints is ready" },
+    "hints.unavailable": { level: "warn", format: (e) => `no hints, polling instead: ${e.why}` },
     claimed: { level: "debug", format: (e) => `claimed ${count(e.count, "job")} in ${formatMs(e.tookMs)}` },
     "claim.empty": {
       level: (e) => (e.hinted ? "debug" : "trace"),

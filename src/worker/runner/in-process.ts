@@ -18,7 +18,7 @@ export interface InProcessRunnerOptions {
   env: Readonly<Record<string, string | undefined>>;
   crash?: ShouldCrash | undefined;
   /** performance.now() from which an attempt hands its job on at the next step or batch. */
-  handOnAt?: number;
+  releaseAt?: number;
 }
 
 export class InProcessRunner implements Runners {
@@ -44,7 +44,7 @@ export class InProcessRunner implements Runners {
 
   run(assignment: Assignment, port: Port): Run {
     const stop = new StopSignal();
-    const { tracing, pool, processTag, graceMs, env, crash, handOnAt = Number.POSITIVE_INFINITY } = this.#options;
+    const { tracing, pool, processTag, graceMs, env, crash, releaseAt = Number.POSITIVE_INFINITY } = this.#options;
     // No object spread: tens of thousands of these are created per second.
     const outcome = runAttempt(this.#byName.get(assignment.pipeline)!, assignment, {
       port,
@@ -56,7 +56,7 @@ export class InProcessRunner implements Runners {
       lingerMs: 0,
       env,
       faultPoint: faultPointByStop(crash, stop),
-      handOnAt,
+      releaseAt,
       onStray: doNothing,
       onExec: this.#onExec,
     });

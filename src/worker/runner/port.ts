@@ -34,7 +34,7 @@ export interface Assignment {
   /** The version of the code that started the job. */
   version: number | null;
   trace: Record<string, string> | null;
-  /** The slot of the schedule that created the job. */
+  /** The occurrence of the schedule that created the job. */
   origin: JobOrigin | null;
   /** Unsealed values of the input, which the runner redacts. */
   secrets?: unknown[];

@@ -1,5 +1,5 @@
 // Kills every process that an attempt or a worker has started, daemons included. Each process has a tag such as "worker.runner.attempt." in
-// its environment variable STILLWAKE_GUARD, which children inherit, so a prefix of the tag names a whole subtree. exec.ts kills after an
+// its environment variable STILLWAKE_PROCESS_TAG, which children inherit, so a prefix of the tag names a whole subtree. exec.ts kills after an
 // abort, the worker after an attempt, the guardian after the worker died. On Linux only: other systems hide the environment, and only
 // groups and descendants of known processes are found there.
 import { execFile, spawn } from "node:child_process";
@@ -9,7 +9,7 @@ import { setTimeout as delay, setImmediate as immediate } from "node:timers/prom
 import { promisify } from "node:util";
 import { InvalidInput } from "../../errors.ts";
 
-export const GUARD = "STILLWAKE_GUARD";
+export const PROCESS_TAG = "STILLWAKE_PROCESS_TAG";
 const GUARDIAN = "STILLWAKE_GUARDIAN";
 
 export interface KillTreeOptions {
@@ -33,11 +33,11 @@ const QUIET_ROUNDS = 3;
 export async function killTree(tag: string, { except = [], roots = [] }: KillTreeOptions = {}): Promise<number> {
   checkTag(tag);
   // Never pid 1: kill(-1) would signal every process.
-  const spared = new Set([0, 1, process.pid, ...except]);
+  const excluded = new Set([0, 1, process.pid, ...except]);
   const found = new Map<string, number>();
   const killed = new Set<string>();
   for (let round = 0, quietRounds = 0; round < MAX_ROUNDS; round++) {
-    const tree = findTree(await snapshot({ tag, spared }), tag, spared, roots);
+    const tree = findTree(await snapshot({ tag, excluded }), tag, excluded, roots);
     const fresh = tree.filter(({ key }) => !found.has(key));
     for (const { key, pid, group } of fresh) {
       found.set(key, pid);
@@ -107,7 +107,7 @@ variables() {
 }
 candidates() {
   if [ "$(printf 'a\\0b' | grep -acF b)" = 1 ]; then
-    grep -alsF -e "${GUARD}=$${GUARDIAN}" /proc/[0-9]*/environ
+    grep -alsF -e "${PROCESS_TAG}=$${GUARDIAN}" /proc/[0-9]*/environ
   else
     echo /proc/[0-9]*/environ
   fi
@@ -136,7 +136,7 @@ while [ "$quiet" -lt ${QUIET_ROUNDS} ] && [ "$round" -lt 50 ]; do
   for file in $(candidates); do
     pid=\${file#/proc/}
     pid=\${pid%/environ}
-    case "$(variables "$pid")" in *"\${newline}${GUARD}=$${GUARDIAN}"*) stop "$pid" ;; esac
+    case "$(variables "$pid")" in *"\${newline}${PROCESS_TAG}=$${GUARDIAN}"*) stop "$pid" ;; esac
   done
   for pid in $found; do
     quiet=0
@@ -160,7 +160,8 @@ export function listOwnProcesses(tag: string): number[] {
   const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
   return pids.filter((pid) => {
     if (pid === process.pid) return false;
-    if (!children.includes(pid) && !`\0${readProc(`/proc/${pid}/environ`)}`.includes(`\0${GUARD}=${tag}`)) return false;
+    if (!children.includes(pid) && !`\0${readProc(`/proc/${pid}/environ`)}`.includes(`\0${PROCESS_TAG}=${tag}`))
+      return false;
     return !/\) [ZX] [^)]*$/.test(readProc(`/proc/${pid}/stat`));
   });
 }
@@ -194,7 +195,7 @@ interface Process {
 
 interface Search {
   tag: string;
-  spared: ReadonlySet<number>;
+  excluded: ReadonlySet<number>;
 }
 
 let next: { searches: Search[]; seen: Promise<Process[]> } | undefined;
@@ -213,15 +214,15 @@ function snapshot(search: Search): Promise<Process[]> {
   return next.seen;
 }
 
-/** The processes of the tree, by tag, session, group or descent. A guardian is spared: it still has to kill its own tree. */
-function findTree(all: Process[], tag: string, spared: ReadonlySet<number>, roots: readonly number[]): Process[] {
-  const leaders = new Set(roots.filter((pid) => !spared.has(pid)));
+/** The processes of the tree, by tag, session, group or descent. A guardian is not killed: it still has to kill its own tree. */
+function findTree(all: Process[], tag: string, excluded: ReadonlySet<number>, roots: readonly number[]): Process[] {
+  const leaders = new Set(roots.filter((pid) => !excluded.has(pid)));
   const tree = new Set<Process>();
   for (let before = -1; before < tree.size; ) {
     before = tree.size;
     for (const process of all) {
       const tagged = process.tags.includes(tag);
-      if (tree.has(process) || spared.has(process.pid) || (process.guardian && !tagged)) continue;
+      if (tree.has(process) || excluded.has(process.pid) || (process.guardian && !tagged)) continue;
       const led = leaders.has(process.session) || leaders.has(process.group);
       if (!tagged && !led && !leaders.has(process.parent)) continue;
       tree.add(process);
@@ -254,8 +255,8 @@ function readProcess(pid: number, searches: Search[]): Process | undefined {
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   if (fields.length < 20 || fields[0] === "Z" || fields[0] === "X") return undefined;
   const variables = `\0${readProc(`/proc/${pid}/environ`)}`;
-  const found = searches.filter(({ tag }) => variables.includes(`\0${GUARD}=${tag}`));
-  if (found.some(({ spared }) => !spared.has(pid))) signal(pid, "SIGSTOP");
+  const found = searches.filter(({ tag }) => variables.includes(`\0${PROCESS_TAG}=${tag}`));
+  if (found.some(({ excluded }) => !excluded.has(pid))) signal(pid, "SIGSTOP");
   return {
     pid,
     parent: Number(fields[1]),

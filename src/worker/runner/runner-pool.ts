@@ -1,4 +1,4 @@
-// The pool of runner processes: one per slot plus spares, warm between jobs. When a runner dies, the pool names the cause, kills the
+// The pool of runner processes: one per slot plus spare runners, warm between jobs. When a runner dies, the pool names the cause, kills the
 // processes it left behind and reports its job as lost; a spare takes the next job while a new runner starts.
 import { type ChildProcess, fork } from "node:child_process";
 import os from "node:os";
@@ -12,7 +12,7 @@ import type { WorkerEvents } from "../observe/events.ts";
 import { Redactor } from "../redact/redact.ts";
 import { deserializeError, type FromRunner, handleMessage, type ToRunner } from "./ipc.ts";
 import type { Assignment, LoadedPipeline, Port, Run, Runners } from "./port.ts";
-import { GUARD, killTree, startGuard } from "./process-tree.ts";
+import { killTree, PROCESS_TAG, startGuard } from "./process-tree.ts";
 import { checkOutcome, describeExit, restoreInfinity } from "./runner-exit.ts";
 
 export interface RunnerPoolOptions {
@@ -21,7 +21,7 @@ export interface RunnerPoolOptions {
   pool: string;
   slots: number;
   /** Runners beyond the slots, ready to replace one that died. */
-  spares: number;
+  spareRunners: number;
   processTag: string;
   graceMs: number;
   /** The environment of runners, without credentials of the database and of providers. */
@@ -170,9 +170,9 @@ export class RunnerPool implements Runners {
 
   /** Starts missing runners, at most one per processor at a time, because a start keeps a processor busy. */
   #fill(): void {
-    const { slots, spares } = this.#options;
+    const { slots, spareRunners } = this.#options;
     const starting = [...this.#all].filter(({ ready }) => !ready).length;
-    const missing = Math.min(slots + spares - this.#all.size, Math.max(1, os.availableParallelism()) - starting);
+    const missing = Math.min(slots + spareRunners - this.#all.size, Math.max(1, os.availableParallelism()) - starting);
     for (let count = 0; count < missing && !this.#stopped; count++) {
       try {
         this.#spawn();
@@ -189,7 +189,7 @@ export class RunnerPool implements Runners {
     const name = `r${++this.#started}`;
     const processTag = `${this.#options.processTag}${name}.`;
     const child = fork(RUNNER_FILE, [], {
-      env: { ...env, [GUARD]: processTag },
+      env: { ...env, [PROCESS_TAG]: processTag },
       // A separate session: Ctrl-C in a terminal does not reach it, and it can be killed as a group.
       detached: true,
       stdio: ["ignore", "pipe", "pipe", "ipc"],
@@ -362,7 +362,7 @@ export class RunnerPool implements Runners {
       const printOmitted = () => {
         clearTimeout(timer);
         timer = undefined;
-        if (omitted > 0) print(`… ${counted(omitted, "line")} left out`);
+        if (omitted > 0) print(`… ${counted(omitted, "line")} omitted`);
         omitted = 0;
       };
       const omit = (count: number) => {

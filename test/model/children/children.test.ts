@@ -55,7 +55,7 @@ describe("the database matches the model in every game", () => {
 const rare = ["inParts", "otherTotal", "wokenEarly", "asked", "forgotten", "poisonedParents", "resumed", "timeouts"];
 it("the games have hit their cases", () => {
   for (const [name, count] of Object.entries(hits)) {
-    if (FULL || !rare.includes(name)) expect(count, `shots: ${name}`).toBeGreaterThan(0);
+    if (FULL || !rare.includes(name)) expect(count, `hits: ${name}`).toBeGreaterThan(0);
   }
 });
 
@@ -66,7 +66,7 @@ afterAll(() => {
     "spawns: parents woken",
     hits.woken,
     "",
-    `${hits.wokenEarly} before all had ended, ${hits.wentOn} looked in time; ${hits.spawned} children, 0 wake-ups lost`,
+    `${hits.wokenEarly} before all had ended, ${hits.wentOn} checked in time; ${hits.spawned} children, 0 wake-ups lost`,
   );
   recordFigure(
     "events: waits in the model",

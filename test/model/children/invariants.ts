@@ -21,7 +21,7 @@ export const longWorkText = `
   select 'wake: ' || j.id || ' waits for ever and for nothing' from stillwake.live_jobs j
   where j.state = 'queued' and j.run_at = 'infinity' and (j.waiting_for is null or j.waiting_for in ('children', 'event') and j.awaits is null)
   union all
-  select 'cancel: ' || j.id || ' was asked to stop and waits in line' from stillwake.live_jobs j where j.lease_id is null and j.cancel is not null
+  select 'cancel: ' || j.id || ' has a cancel request and waits in the queue' from stillwake.live_jobs j where j.lease_id is null and j.cancel is not null
   union all
   select 'count: part ' || p.part || ' of ' || p.job_id || '/' || p.name || ' has ' || array_to_string(p.counts, ', ') || ', and there are ' || array_to_string(c.counts, ', ')
   from (select job_id, name, part, array[open, completed, failed, cancelled] as counts from stillwake.spawn_parts) p

@@ -40,13 +40,13 @@ export class FlowEngine {
     const limit = { ...settings, ...(settings.period && { period: ms(settings.period) }) };
     await this.#client.query(`delete from stillwake.live_jobs; delete from stillwake.leases; delete from stillwake.ended_attempts;
       delete from stillwake.feed; delete from stillwake.limits; delete from stillwake.breakers; update stillwake.test_clock set shift = '0'`);
-    await this.#client.query("select stillwake.register_limit('budget', $1), stillwake.register_breaker('guard', $2)", [
+    await this.#client.query("select stillwake.register_limit('quota', $1), stillwake.register_breaker('guard', $2)", [
       limit,
       { ...rest, pause: ms(pause), max: ms(max) },
     ]);
     const jobs = new Map<string, Pipeline>();
     for (const name of pipelines) {
-      const needs = { plain: {}, guarded: { breakers: ["guard"] }, metered: { limits: ["budget"] } }[name];
+      const needs = { plain: {}, guarded: { breakers: ["guard"] }, metered: { limits: ["quota"] } }[name];
       await this.#client.query("select stillwake.register_pipeline($1, $2)", [
         name,
         { pool: name, max_attempts: 1000, crash_limit: 1000, ...needs },
@@ -81,13 +81,13 @@ export class FlowEngine {
   async use({ job, epoch, lease }: Handle, use: Use, bin: string | null) {
     return this.#asked<{ granted: number; waitUntil: number | null; bin: number | null; text: string | null }>(
       `select granted, since_start(wait_until) as "waitUntil", since_start(bin) as bin, bin::text as text
-      from stillwake.use_limit('budget', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+      from stillwake.use_limit('quota', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
       [job, epoch, lease, use.take, use.least, use.done, use.unused, use.told, ms(use.slack), bin],
     );
   }
 
   async forget(): Promise<void> {
-    await this.#client.query("select stillwake.reset_limit('budget')");
+    await this.#client.query("select stillwake.reset_limit('quota')");
   }
 
   async ask({ job, epoch, lease }: Handle) {
@@ -139,7 +139,7 @@ select json_build_object(
   'bins', (select coalesce(json_agg(json_build_array(since_start(m.bin_end), m.count) order by m.bin_end), '[]') from unnest(l.bin_ends, l.counts) m (bin_end, count)
     where m.count > 0 and m.bin_end > stillwake.now() - l.period - stillwake.grant_lifetime(l.period)),
   'remaining', l.remaining, 'resetAt', since_start(l.reset_at), 'turnAt', since_start(l.turn_at), 'blockedUntil', since_start(l.blocked_until), 'toldMax', l.reported_max,
-  'free', (select b.free from stillwake.budget(l) b),
+  'free', (select b.free from stillwake.limit_quota(l) b),
   'holds', (select coalesce(json_agg(h.job_id || '/' || h.lease_id || '=' || h.count order by h.job_id, h.lease_id), '[]') from stillwake.limit_holds h
     where exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id)),
   'failures', b.failures, 'resumeAt', case when b.resume_at = 'infinity' then 'for ever' else since_start(b.resume_at)::text end, 'probes', b.probes,

@@ -44,7 +44,7 @@ describe("limits and breakers", () => {
       },
     );
     await fc.assert(game, settings);
-    for (const [name, count] of Object.entries(hits)) expect(count, `shots: ${name}`).toBeGreaterThan(0);
+    for (const [name, count] of Object.entries(hits)) expect(count, `hits: ${name}`).toBeGreaterThan(0);
     recordFigure("flow: games of limits and breakers", settings.numRuns, "", `${moves} moves`);
     recordFigure(
       "flow: uses granted",

@@ -63,7 +63,7 @@ const claim = move(
     const quotas = {
       plain: () => FOREVER,
       guarded: () => world.breaker.quota(world.now, world.isProbing()),
-      metered: () => world.limit.budget(world.now, world.outstanding()).free,
+      metered: () => world.limit.quota(world.now, world.outstanding()).free,
     };
     const quota = quotas[pipeline]();
     if (quota < Math.min(limit, due.length)) hits.held += 1;
@@ -212,7 +212,7 @@ function count(
     hits.scouts += 1;
     assert.ok(
       before === 0 && granted <= Math.max(1, least),
-      "several calls go first into a window that nothing is known of",
+      "several calls go first into a window of which nothing is known",
     );
   }
   if (take === 0 || granted > 0) return;

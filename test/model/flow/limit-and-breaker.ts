@@ -39,7 +39,7 @@ export interface Grant {
   bin: number | null;
 }
 
-interface Budget {
+interface Quota {
   free: number;
   until: number | null;
 }
@@ -87,7 +87,7 @@ export class Limit {
       .sort(([one], [other]) => one - other);
   }
 
-  budget(now: number, outstanding: number, learn = this.settings.learn): Budget {
+  quota(now: number, outstanding: number, learn = this.settings.learn): Quota {
     const { max, concurrency } = this.settings;
     let free = FOREVER;
     let until: number | null = null;
@@ -128,7 +128,7 @@ export class Limit {
     if (use.take === 0) return { granted: 0, waitUntil: null, bin: null };
 
     const outstanding = [...this.holds].reduce((sum, [each, count]) => sum + (isLive(each) ? count : 0), 0);
-    const { free, until } = this.budget(now, outstanding);
+    const { free, until } = this.quota(now, outstanding);
     let granted = free >= use.least ? Math.min(use.take, free) : 0;
     // No caller needs fewer, and one has to go first.
     const enough = this.#isOver(now) || this.remaining! >= use.least;
@@ -137,7 +137,7 @@ export class Limit {
       free === 1 &&
       this.isUnknown(now) &&
       enough &&
-      this.budget(now, outstanding, false).free >= use.least
+      this.quota(now, outstanding, false).free >= use.least
     )
       granted = use.least;
     if (granted === 0) return { granted, waitUntil: this.#waitFor(now, use.least, until), bin: null };

@@ -144,7 +144,7 @@ export function round(time: number | null): number | null {
 /** The world as the engine reads it from the database. */
 export function describeFlow(world: FlowWorld) {
   const { limit, breaker, now } = world;
-  const { free } = limit.budget(now, world.outstanding());
+  const { free } = limit.quota(now, world.outstanding());
   const bound = (value: number) => (value === FOREVER ? 2_147_483_647 : value);
   return {
     bins: limit.settings.max === undefined ? [] : limit.counted(now).map(([bin, count]) => [round(bin), count]),

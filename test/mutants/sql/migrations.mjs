@@ -1,14 +1,14 @@
 // Mutants of sql/migrations.
 export const mutants = [
   {
-    name: "two reservations share a slot",
+    name: "two reservations share an ordinal",
     killedBy: "test/orchestrator/orchestrator.test.ts",
-    only: "each slot is taken once",
+    only: "each ordinal is taken once",
     edits: [
       {
         file: "sql/migrations/0010_machines.sql",
-        old: "create unique index machine_lives_slot",
-        new: "create index machine_lives_slot",
+        old: "create unique index machine_lives_ordinal",
+        new: "create index machine_lives_ordinal",
       },
       {
         file: "sql/functions/machines/machines.sql",

@@ -5,7 +5,7 @@ export const mutants = [
   {
     name: "the object in the store is accepted without verifying its content",
     killedBy: "test/artifacts/artifact-file.test.ts",
-    only: "has other content by now",
+    only: "has other content now",
     old: 'bytes === Number(size) && hash.digest("hex") === sha256',
     new: "bytes === Number(size)",
   },

@@ -11,21 +11,21 @@ export const mutants = [
         new: "settings.max",
       },
       {
-        old: "filter(({ slot }) => !taken.has(slot) && !unavailableSlots.has(slot))",
-        new: "filter(({ slot }) => !unavailableSlots.has(slot))",
+        old: "filter(({ ordinal }) => !taken.has(ordinal) && !unavailableOrdinals.has(ordinal))",
+        new: "filter(({ ordinal }) => !unavailableOrdinals.has(ordinal))",
       },
     ],
   },
   {
-    name: "a slot that is in use is used again",
-    old: "!taken.has(slot) && !unavailableSlots.has(slot)",
-    new: "!unavailableSlots.has(slot)",
+    name: "an ordinal that is in use is used again",
+    old: "!taken.has(ordinal) && !unavailableOrdinals.has(ordinal)",
+    new: "!unavailableOrdinals.has(ordinal)",
   },
   {
     name: "the capacity of starting machines is not counted",
     only: "counts the free slots",
     old: "const room = present.reduce(",
-    new: "const room = present.filter(({ arrivedAt }) => arrivedAt).reduce(",
+    new: "const room = present.filter(({ registeredAt }) => registeredAt).reduce(",
   },
   {
     name: "a paused pool starts machines",
@@ -64,19 +64,19 @@ export const mutants = [
   {
     name: "running stray machines are never removed",
     only: "removes strays",
-    old: "strayMs(machine.name) > settings.bootMs + PATIENCE_MS",
+    old: "strayMs(machine.name) > settings.bootMs + EXIT_MARGIN_MS",
     new: "strayMs(machine.name) > 1e12",
   },
   {
     name: "a machine of another fleet counts as a stray",
     edits: [
       {
-        old: 'machine.state === "gone" || slot === undefined',
+        old: 'machine.state === "gone" || ordinal === undefined',
         new: 'machine.state === "gone"',
       },
       {
-        old: "const isWarm = slot <= settings.warm",
-        new: "const isWarm = slot! <= settings.warm",
+        old: "const isWarm = ordinal <= settings.warm",
+        new: "const isWarm = ordinal! <= settings.warm",
       },
     ],
   },
@@ -100,7 +100,7 @@ export const mutants = [
     killedBy: "test/orchestrator/orchestrator.test.ts",
     only: "with a rejected token reports one error, makes no further calls, and the job waits",
     file: "src/orchestrator/executor.ts",
-    old: `    if (trouble.until === undefined) return;
+    old: `    if (described.until === undefined) return;
 `,
     new: `    return;
 `,

@@ -23,7 +23,7 @@ export const mutants = [
   {
     name: "a worker without a free slot runs no schedules",
     killedBy: "test/flow/schedules-worker.test.ts",
-    only: "creates the jobs of slots in time",
+    only: "creates the jobs of occurrences in time",
     file: "src/worker/keeper/keeper.ts",
     old: `    this.#scheduleTicker.startWhenFull();
 `,

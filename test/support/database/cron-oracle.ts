@@ -4,7 +4,7 @@
 export interface Spec {
   cron: string;
   minutes: number[];
-  /** Absent: every hour, so that its slots form an interval. */
+  /** Absent: every hour, so that its occurrences form an interval. */
   hours?: number[];
   days?: number[];
   months?: number[];
@@ -12,8 +12,8 @@ export interface Spec {
   weekdays?: number[];
 }
 
-export interface ExpectedSlot {
-  slot: string;
+export interface ExpectedOccurrence {
+  occurrence: string;
   at: number;
 }
 
@@ -60,11 +60,16 @@ export function regimesOf(zone: string, from: number, to: number): Regime[] {
   return regimes;
 }
 
-/** The slots after `from` and up to `to`, in order. The regimes must extend two days beyond both. */
-export function expectedSlots(spec: Spec, regimes: readonly Regime[], from: number, to: number): ExpectedSlot[] {
-  const slots: ExpectedSlot[] = [];
-  const add = (slot: string, at: number) => {
-    if (at > from && at <= to) slots.push({ slot, at });
+/** The occurrences after `from` and up to `to`, in order. The regimes must extend two days beyond both. */
+export function expectedOccurrences(
+  spec: Spec,
+  regimes: readonly Regime[],
+  from: number,
+  to: number,
+): ExpectedOccurrence[] {
+  const occurrences: ExpectedOccurrence[] = [];
+  const add = (occurrence: string, at: number) => {
+    if (at > from && at <= to) occurrences.push({ occurrence, at });
   };
   for (let day = Math.floor(from / DAY) * DAY - 2 * DAY; day <= to + 2 * DAY; day += DAY) {
     if (!hasDay(spec, new Date(day))) continue;
@@ -83,7 +88,7 @@ export function expectedSlots(spec: Spec, regimes: readonly Regime[], from: numb
       }
     }
   }
-  return slots.sort((a, b) => a.at - b.at || a.slot.localeCompare(b.slot));
+  return occurrences.sort((a, b) => a.at - b.at || a.occurrence.localeCompare(b.occurrence));
 }
 
 function hasDay({ days, months, weekdays }: Spec, date: Date): boolean {

@@ -1,4 +1,4 @@
-// Dumps a schema as text, for comparing two schemas. The schema's name and the dates in partition names are normalised,
+// Dumps a schema as text, for comparing two schemas. The schema's name and the dates in partition names are normalized,
 // and partition bounds are omitted.
 import type pg from "pg";
 
@@ -6,13 +6,13 @@ export async function dumpSchema(client: pg.ClientBase, schema: string): Promise
   const lines: string[] = [];
   for (const [heading, query] of Object.entries(sections)) {
     const { rows } = await client.query<{ line: string }>(query, [schema]);
-    const texts = rows.map(({ line }) => normalise(line, schema));
+    const texts = rows.map(({ line }) => normalize(line, schema));
     lines.push(`== ${heading}`, ...new Set(texts.sort()));
   }
   return lines.join("\n");
 }
 
-function normalise(line: string, schema: string): string {
+function normalize(line: string, schema: string): string {
   return line
     .replaceAll(new RegExp(`\\b${schema}(?=\\b|_(?:app|worker|reader|tenant)\\b)`, "g"), "SCHEMA")
     .replaceAll(/_\d{8}\b/g, "_WEEK");

@@ -10,9 +10,9 @@ export interface RateLimitedApi extends AsyncDisposable {
   /**
    * Like GitHub: a number of calls per window, reported in x-ratelimit-*; further calls get 403 with nothing remaining. The
    * first window starts at the current whole second, because a reset is given in seconds, so up to a second of it has passed.
-   * Each window uses the next of `budgets`; the last one stays.
+   * Each window uses the next of `quotas`; the last one stays.
    */
-  windows(options: { budgets: number[]; windowMs: number }): void;
+  windows(options: { quotas: number[]; windowMs: number }): void;
   /** The next call is rejected by the secondary limit: 403 with retry-after. It does not count in any window. */
   refuseOnce(retryAfterSeconds: number): void;
   /** All calls get this status until healed, without counting; 0 destroys the connection. */
@@ -35,15 +35,15 @@ export async function startRateLimitedApi(): Promise<RateLimitedApi> {
   const calls: RateLimitedApi["calls"] = [];
   const secondary: number[] = [];
   const answering = new Set<NodeJS.Timeout>();
-  let budget: Budget | undefined;
+  let quota: Quota | undefined;
   let failing: number | undefined;
   let latencyMs = 0;
 
   const decide = (): Answer => {
     if (failing !== undefined) return { status: failing };
     const retryAfter = secondary.shift();
-    if (retryAfter !== undefined) return { status: 403, headers: { "retry-after": retryAfter, ...budget?.headers() } };
-    return budget?.spend() ?? { status: 200 };
+    if (retryAfter !== undefined) return { status: 403, headers: { "retry-after": retryAfter, ...quota?.headers() } };
+    return quota?.spend() ?? { status: 200 };
   };
   const server = http.createServer((request, response) => {
     request.resume();
@@ -71,7 +71,7 @@ export async function startRateLimitedApi(): Promise<RateLimitedApi> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     calls,
     windows: (options) => {
-      budget = budgetOf(options);
+      quota = quotaOf(options);
     },
     refuseOnce: (retryAfterSeconds) => void secondary.push(retryAfterSeconds),
     fail: (status) => {
@@ -83,7 +83,7 @@ export async function startRateLimitedApi(): Promise<RateLimitedApi> {
     latency: (ms) => {
       latencyMs = ms;
     },
-    refusedPerWindow: () => budget?.refusedPerWindow() ?? [],
+    refusedPerWindow: () => quota?.refusedPerWindow() ?? [],
     mostIn: (ms) =>
       mostWithin(
         calls.filter(({ status }) => status > 0 && status < 400).map(({ at }) => at),
@@ -97,22 +97,22 @@ export async function startRateLimitedApi(): Promise<RateLimitedApi> {
   };
 }
 
-interface Budget {
+interface Quota {
   spend(): Answer;
   headers(): Record<string, number>;
   refusedPerWindow(): number[];
 }
 
-function budgetOf({ budgets, windowMs }: { budgets: number[]; windowMs: number }): Budget {
-  if (budgets.length === 0 || windowMs < 1000 || windowMs % 1000 !== 0) {
-    throw new Error("A fake API needs a budget, and windows of whole seconds");
+function quotaOf({ quotas, windowMs }: { quotas: number[]; windowMs: number }): Quota {
+  if (quotas.length === 0 || windowMs < 1000 || windowMs % 1000 !== 0) {
+    throw new Error("A fake API needs a quota, and windows of whole seconds");
   }
   const began = Math.floor(wallMs() / 1000) * 1000;
   const windows: { limit: number; used: number; refused: number }[] = [];
   const present = () => {
     const index = Math.floor((wallMs() - began) / windowMs);
     while (windows.length <= index) {
-      windows.push({ limit: budgets[Math.min(windows.length, budgets.length - 1)]!, used: 0, refused: 0 });
+      windows.push({ limit: quotas[Math.min(windows.length, quotas.length - 1)]!, used: 0, refused: 0 });
     }
     return windows.at(-1)!;
   };

@@ -1,5 +1,5 @@
 // Installs Debian packages for tests of real programs. Test files run in parallel and apt-get does not wait for another
-// apt-get, so a lock serialises the calls.
+// apt-get, so a lock serializes the calls.
 import { execFileSync } from "node:child_process";
 import os from "node:os";
 import path from "node:path";

@@ -111,7 +111,7 @@ export async function inProcessFixture(): Promise<InProcessFixture> {
           if (wanted(job)) return job;
           throw new Error(`${job.state}, attempt ${job.attempt}: ${JSON.stringify(job.failure)?.slice(0, 500)}`);
         },
-        { what: `job ${id} to match` },
+        { timeout: 20_000, what: `job ${id} to match` },
       ),
     logs: (id) =>
       made.query<LoggedLine & pg.QueryResultRow>(

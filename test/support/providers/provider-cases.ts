@@ -44,9 +44,9 @@ export interface ProviderFixture {
 export const FLEET = "aaaaaaaa";
 export const POOL = "scan";
 
-/** The request for the machine of this slot; `burst` is the number in a burst machine's name. */
-export function machineRequest(slot: number, { burst = 0, pool = POOL, fleet = FLEET } = {}): MachineRequest {
-  const name = machineName(fleet, pool, slot) + (burst ? `-${burst}` : "");
+/** The request for the machine of this ordinal; `burst` is the number in a burst machine's name. */
+export function machineRequest(ordinal: number, { burst = 0, pool = POOL, fleet = FLEET } = {}): MachineRequest {
+  const name = machineName(fleet, pool, ordinal) + (burst ? `-${burst}` : "");
   const env = { STILLWAKE_MACHINE: name, STILLWAKE_POOL: pool, STILLWAKE_SLOTS: "1", STILLWAKE_IDLE_EXIT: "60s" };
   return { name, burst: burst > 0, env };
 }

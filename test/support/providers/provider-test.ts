@@ -61,9 +61,9 @@ export function apiFixture<F extends Fake, Options>(
   };
 }
 
-/** The request for the machine of this slot; `serial` is the number in a burst machine's name. */
-export function requestFor(slot: number, serial?: number, env: Record<string, string> = {}): MachineRequest {
-  const name = machineName(FLEET, POOL, slot) + (serial === undefined ? "" : `-${serial}`);
+/** The request for the machine of this ordinal; `serial` is the number in a burst machine's name. */
+export function requestFor(ordinal: number, serial?: number, env: Record<string, string> = {}): MachineRequest {
+  const name = machineName(FLEET, POOL, ordinal) + (serial === undefined ? "" : `-${serial}`);
   return { name, burst: serial !== undefined, env: { STILLWAKE_MACHINE: name, STILLWAKE_POOL: POOL, ...env } };
 }
 

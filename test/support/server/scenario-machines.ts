@@ -29,17 +29,17 @@ export interface ScenarioMachine {
   machine: string;
 }
 
-/** Requested and started; registered if it arrives. */
+/** Requested and started; its worker registers unless `registers` is false. */
 export async function startMachine(
   { sql }: Dashboard,
-  { pool = "scan", slot, arrives = true }: { pool?: string; slot: number; arrives?: boolean },
+  { pool = "scan", ordinal, registers = true }: { pool?: string; ordinal: number; registers?: boolean },
 ): Promise<ScenarioMachine> {
-  const machine = `sw-7c1d20ab-${pool}-m${slot}`;
+  const machine = `sw-7c1d20ab-${pool}-m${ordinal}`;
   const life = {
     ...SCAN,
-    slot,
+    ordinal,
     machine,
-    burst: slot > SCAN.warm,
+    burst: ordinal > SCAN.warm,
     by: "office-1",
     why: "1 job is waiting, room for 0",
   };
@@ -49,8 +49,8 @@ export async function startMachine(
     JSON.stringify(life),
   ]);
   const reserved = rows[0] as ScenarioMachine;
-  await sql.query("select stillwake.machine_started($1, $2)", [reserved.life, `48e1${slot}`]);
-  if (arrives) await sql.query("select stillwake.machine_arrived($1, $2, 1)", [reserved.machine, pool]);
+  await sql.query("select stillwake.machine_started($1, $2)", [reserved.life, `48e1${ordinal}`]);
+  if (registers) await sql.query("select stillwake.machine_registered($1, $2, 1)", [reserved.machine, pool]);
   return reserved;
 }
 
@@ -62,13 +62,13 @@ export async function endMachine({ sql }: Dashboard, { life, machine }: Scenario
 
 /** Machines with different ends: never registered, out of memory, idle. */
 export async function addEndedMachines(dashboard: Dashboard): Promise<void> {
-  const late = await startMachine(dashboard, { slot: 1, arrives: false });
+  const late = await startMachine(dashboard, { ordinal: 1, registers: false });
   await passTime(dashboard, 120_000);
   await endMachine(dashboard, late, { reason: "its worker never registered" });
-  const small = await startMachine(dashboard, { slot: 2 });
+  const small = await startMachine(dashboard, { ordinal: 2 });
   await passTime(dashboard, 40_000);
   await endMachine(dashboard, small, { oom: true, memory: "64 GB", code: 137 });
-  const plain = await startMachine(dashboard, { slot: 4 });
+  const plain = await startMachine(dashboard, { ordinal: 4 });
   await passTime(dashboard, 70_000);
   await endMachine(dashboard, plain);
 }

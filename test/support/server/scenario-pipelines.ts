@@ -54,7 +54,7 @@ export async function startScenarioWorker(dashboard: Dashboard): Promise<{ stop(
     pipelines: [
       implement(summary, async (job, { of }) => {
         await llm.take(job);
-        job.log.info(`Summarised ${of}`);
+        job.log.info(`Summarized ${of}`);
         return `${of}, in one sentence.`;
       }),
       implement(digest, async (job, { readers }) => {
@@ -85,7 +85,7 @@ export async function startScenarioWorker(dashboard: Dashboard): Promise<{ stop(
       ),
       implement(contacts, async (job, { mode, file }) => {
         const rows = await job.step("read", { start: `Reading ${file}…`, end: "1,204 rows read" }, () => 1204);
-        job.log.info("Columns recognised", {
+        job.log.info("Columns recognized", {
           name: "Full name",
           email: "E-mail",
           password: "hunter2",

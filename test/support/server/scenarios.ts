@@ -73,7 +73,7 @@ async function busy(dashboard: Dashboard): Promise<ScenarioIds> {
   await worker.stop();
   await sw.pause({ pool: "gpu" }, { by: "maria", reason: "The cards are being replaced" });
   const machine = await enqueueScan(dashboard, "docs");
-  await startMachine(dashboard, { slot: 2, arrives: false });
+  await startMachine(dashboard, { ordinal: 2, registers: false });
   await sw.flow.cap("render", 4);
   const jobs = { running, done: done.id, old: old.id, parent: parent.id, waiting: waiting.id, later: later.id };
   const { jobs: blocked } = await sw.list({ pipeline: "publish", state: "paused", limit: 1 });
@@ -153,12 +153,12 @@ async function failing(dashboard: Dashboard): Promise<ScenarioIds> {
   const kept = await enqueueScan(dashboard, "forum");
   await setUpMachines(dashboard);
   await setUpMachines(dashboard, "render");
-  for (const slot of [1, 2, 3]) {
-    const broken = await startMachine(dashboard, { pool: "render", slot, arrives: false });
+  for (const ordinal of [1, 2, 3]) {
+    const broken = await startMachine(dashboard, { pool: "render", ordinal, registers: false });
     await passTime(dashboard, 8_000);
     await endMachine(dashboard, broken, { code: 1 });
   }
-  await dashboard.sql.query("select stillwake.report_trouble('scan', $1)", [JSON.stringify(rejectedToken)]);
+  await dashboard.sql.query("select stillwake.report_provider_error('scan', $1)", [JSON.stringify(rejectedToken)]);
   await sw.schedules.set(schedule("heartbeat", { cron: "*/15 * * * *", pipeline: "digest", input: { readers: 1 } }));
   await returnToPresent(dashboard);
   const [webhook] = await sw.webhooks.list({ endpoint: "mailer", limit: 1 });
@@ -232,7 +232,7 @@ async function enqueueScan(dashboard: Dashboard, project: string): Promise<strin
 /** A running scan with steps, warnings and progress. */
 async function startScan(dashboard: Dashboard): Promise<string> {
   const id = await enqueueScan(dashboard, "shop");
-  const { machine } = await startMachine(dashboard, { slot: 1 });
+  const { machine } = await startMachine(dashboard, { ordinal: 1 });
   const manual = await ManualWorker.claim(dashboard, "extraction", machine, "scan");
   await manual.runStep("cloning", 12_000, "Cloning repository from GitHub…", "Repository cloned successfully", {
     files: 4211,

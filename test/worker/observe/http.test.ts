@@ -12,7 +12,7 @@ const healthy: Health = {
   active: 2,
   slots: 4,
   database: "up",
-  push: "ready",
+  hints: "ready",
   draining: false,
   lastHeartbeatAgoMs: 1200,
 };
@@ -56,10 +56,10 @@ describe("reading", () => {
   );
 
   it("lost hints are reported, and the worker stays healthy", async () => {
-    const { url } = await serve({ health: () => ({ ...healthy, push: "lost", lastHeartbeatAgoMs: null }) });
+    const { url } = await serve({ health: () => ({ ...healthy, hints: "lost", lastHeartbeatAgoMs: null }) });
     const response = await fetch(`${url}/health`);
     expect(response.status).toBe(200);
-    expect(await response.json()).toMatchObject({ status: "ok", push: "lost", lastHeartbeatAgoMs: null });
+    expect(await response.json()).toMatchObject({ status: "ok", hints: "lost", lastHeartbeatAgoMs: null });
   });
 
   it("HEAD works like GET, without the body", async () => {

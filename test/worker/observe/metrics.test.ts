@@ -29,10 +29,10 @@ describe("worker events", () => {
       throw new Error("broken promise");
     });
     workerEvents.subscribe((event) => received.push(event.kind));
-    workerEvents.emit({ kind: "push.ready" });
-    workerEvents.emit({ kind: "push.ready" });
+    workerEvents.emit({ kind: "hints.ready" });
+    workerEvents.emit({ kind: "hints.ready" });
     await new Promise(setImmediate);
-    expect(received).toEqual(["push.ready", "push.ready"]);
+    expect(received).toEqual(["hints.ready", "hints.ready"]);
     const warnings = warn.mock.calls.map(([text]) => /broken \w+/.exec(String(text))?.[0]);
     expect(warnings).toEqual(["broken listener", "broken promise"]);
     warn.mockRestore();
@@ -46,8 +46,8 @@ describe("worker events", () => {
       leave();
     });
     workerEvents.subscribe(() => received.push("second"));
-    workerEvents.emit({ kind: "push.ready" });
-    workerEvents.emit({ kind: "push.ready" });
+    workerEvents.emit({ kind: "hints.ready" });
+    workerEvents.emit({ kind: "hints.ready" });
     expect(received).toEqual(["first", "second", "second"]);
   });
 });

@@ -55,9 +55,9 @@ describe("an event", () => {
     [{ kind: "worker.stopped", reason: "SIGTERM", tookMs: 1, jobs: 2 }, "info"],
     [{ kind: "database.lost", message: "ECONNREFUSED" }, "error"],
     [{ kind: "database.back", awayMs: 10 }, "info"],
-    [{ kind: "push.lost", message: "closed" }, "warn"],
-    [{ kind: "push.ready" }, "info"],
-    [{ kind: "push.unavailable", why: "a pooler" }, "warn"],
+    [{ kind: "hints.lost", message: "closed" }, "warn"],
+    [{ kind: "hints.ready" }, "info"],
+    [{ kind: "hints.unavailable", why: "a pooler" }, "warn"],
     [{ kind: "claimed", count: 3, tookMs: 4 }, "debug"],
     [{ kind: "claim.empty", hinted: true }, "debug"],
     [{ kind: "claim.empty", hinted: false }, "trace"],
@@ -155,7 +155,7 @@ describe("on a terminal", () => {
     const workerEvents = createWorkerEvents();
     logEvents(workerEvents, log);
     workerEvents.emit({ kind: "claimed", count: 3, tookMs: 4 });
-    workerEvents.emit({ kind: "push.ready" });
+    workerEvents.emit({ kind: "hints.ready" });
     expect(lines[0]).toMatch(/^\d\d:\d\d:\d\d debug claimed 3 jobs in 4 ms\n$/);
     expect(lines[1]).toMatch(/^\d\d:\d\d:\d\d info {2}the connection for hints is ready\n$/);
   });

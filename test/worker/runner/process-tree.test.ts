@@ -5,7 +5,7 @@ import fs from "node:fs";
 import path from "node:path";
 import { describe, expect, it } from "vitest";
 import { waitFor } from "../../../src/testing/index.ts";
-import { GUARD, killTree, startGuard } from "../../../src/worker/runner/process-tree.ts";
+import { killTree, PROCESS_TAG, startGuard } from "../../../src/worker/runner/process-tree.ts";
 import { cleanUp, temporaryDirectory } from "../../support/cleanup.ts";
 import { recordFigure } from "../../support/figures.ts";
 
@@ -20,7 +20,7 @@ const shells = ["/bin/sh", "/bin/dash", "/bin/bash", "/bin/busybox"].filter((she
 // Cleanup functions of the current test, run in reverse order.
 
 describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
-  it("kills a whole tree that ignores SIGTERM, daemonises and clears its environment", async () => {
+  it("kills a whole tree that ignores SIGTERM, daemonizes and clears its environment", async () => {
     const tag = newTag();
     const pids = await startTree(tag);
     expect(pids.filter(isAlive)).toHaveLength(TREE);
@@ -30,7 +30,7 @@ describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
     recordFigure("processes left after killTree", pids.filter(isAlive).length, "processes", "after killTree");
   });
 
-  it("treats a tag as a prefix of whole levels, and spares other processes", async () => {
+  it("treats a tag as a prefix of whole levels, and kills no other processes", async () => {
     const tag = newTag();
     const [own, below, sibling, above] = await Promise.all(
       [`${tag}1.`, `${tag}1.5.`, `${tag}10.`, tag].map((each) => startSleep(each)),
@@ -42,9 +42,9 @@ describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
   it("ignores the tag in other variables, in names and inside values", async () => {
     const tag = newTag();
     const others = await Promise.all([
-      startSleep(undefined, { OTHER: `${GUARD}=${tag}` }),
-      startSleep(undefined, { [`X${GUARD}`]: tag }),
-      startSleep(undefined, { LINES: `a\n${GUARD}=${tag}\n` }),
+      startSleep(undefined, { OTHER: `${PROCESS_TAG}=${tag}` }),
+      startSleep(undefined, { [`X${PROCESS_TAG}`]: tag }),
+      startSleep(undefined, { LINES: `a\n${PROCESS_TAG}=${tag}\n` }),
     ]);
     expect(await killTree(tag)).toBe(0);
     const guard = startGuard(tag);
@@ -52,17 +52,19 @@ describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
     expect(others.map((child) => isAlive(child.pid!))).toEqual([true, true, true]);
   });
 
-  it("spares the excepted processes and itself", async () => {
+  it("does not kill the excepted processes and itself", async () => {
     const tag = newTag();
     const kept = await startSleep(tag);
     const killed = await startSleep(tag);
     expect(await killTree(tag, { except: [kept.pid!] })).toBe(1);
     expect([isAlive(kept.pid!), isAlive(killed.pid!)]).toEqual([true, false]);
-    const run = await runNode(`console.log(await killTree("${tag}", { except: [${kept.pid}] }))`, { [GUARD]: tag });
+    const run = await runNode(`console.log(await killTree("${tag}", { except: [${kept.pid}] }))`, {
+      [PROCESS_TAG]: tag,
+    });
     expect(run).toEqual({ code: 0, signal: null, stdout: "0\n" });
   });
 
-  it("kills many trees at once, and spares the excepted processes of each", async () => {
+  it("kills many trees at once, but not the excepted processes of each", async () => {
     const tags = Array.from({ length: 5 }, newTag);
     const trees = await Promise.all(
       tags.map(async (tag) => ({ tag, pids: await startTree(tag), kept: (await startSleep(tag)).pid! })),
@@ -92,7 +94,7 @@ describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
     fs.writeFileSync(go, "");
     // At most 2000, in case the test fails.
     const script = 'i=0; while [ -e "$0" ] && [ $i -lt 2000 ]; do sleep 600 & i=$((i + 1)); done; wait';
-    start(["sh", "-c", script, go], { [GUARD]: tag });
+    start(["sh", "-c", script, go], { [PROCESS_TAG]: tag });
     await waitFor(() => tagged(tag).length > 50);
     const killed = await killTree(tag);
     expect(killed).toBeGreaterThan(50);
@@ -104,7 +106,7 @@ describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
     const go = path.join(scratch(), "go");
     fs.writeFileSync(go, "");
     const HOP = 'echo $$ >>"$GO"; [ -e "$GO" ] && [ "$(wc -l <"$GO")" -lt 5000 ] && setsid sh -c "$HOP" &';
-    start(["sh", "-c", HOP], { [GUARD]: tag, HOP, GO: go });
+    start(["sh", "-c", HOP], { [PROCESS_TAG]: tag, HOP, GO: go });
     const hops = () => fs.readFileSync(go, "utf8").split("\n").length;
     await waitFor(() => hops() > 20);
     expect(await killTree(tag)).toBeGreaterThan(0);
@@ -142,9 +144,9 @@ describe.skipIf(!hasProc)("the guardian (needs /proc)", () => {
     expect(owner.pids.filter(isAlive)).toEqual([]);
   });
 
-  it("of a worker inside a job is spared when that job's processes are killed, and kills its own", async () => {
+  it("of a worker inside a job is not killed when that job's processes are killed, and kills its own", async () => {
     const outer = newTag();
-    const owner = await startOwner(newTag(), "/bin/sh", { [GUARD]: outer });
+    const owner = await startOwner(newTag(), "/bin/sh", { [PROCESS_TAG]: outer });
     await killTree(outer);
     expect(isAlive(owner.pid)).toBe(false);
     await waitFor(() => owner.pids.filter(isAlive).length === 0, { what: "the end of the tree" });
@@ -158,10 +160,10 @@ describe.skipIf(!hasProc)("the guardian (needs /proc)", () => {
     await waitFor(() => !isAlive(Number(run.stdout)));
   });
 
-  it("kills tagged processes when it is closed, but spares its owner", async () => {
+  it("kills tagged processes when it is closed, but not its owner", async () => {
     const tag = newTag();
     const child = await startSleep(tag);
-    const run = await runNode(`await startGuard("${tag}").close(); console.log("here")`, { [GUARD]: tag });
+    const run = await runNode(`await startGuard("${tag}").close(); console.log("here")`, { [PROCESS_TAG]: tag });
     expect(run).toEqual({ code: 0, signal: null, stdout: "here\n" });
     expect(isAlive(child.pid!)).toBe(false);
   });
@@ -212,14 +214,14 @@ function start(command: string[], env: Record<string, string> = {}): ChildProces
 
 /** Resolves when the new program runs, with its environment readable. */
 async function startSleep(tag: string | undefined, env: Record<string, string> = {}): Promise<ChildProcess> {
-  const child = start(["sleep", "600"], { ...env, ...(tag && { [GUARD]: tag }) });
+  const child = start(["sleep", "600"], { ...env, ...(tag && { [PROCESS_TAG]: tag }) });
   await waitFor(() => fs.readFileSync(`/proc/${child.pid}/cmdline`, "utf8") === "sleep\x00600\0");
   return child;
 }
 
 async function startTree(tag: string): Promise<number[]> {
   const file = path.join(scratch(), "pids");
-  start(["sh", path.join(FIXTURES, "exec-tree.sh"), file], { [GUARD]: tag });
+  start(["sh", path.join(FIXTURES, "exec-tree.sh"), file], { [PROCESS_TAG]: tag });
   return await wholeTree(file);
 }
 
@@ -290,7 +292,7 @@ function tagged(tag: string): number[] {
       return fs
         .readFileSync(`/proc/${pid}/environ`, "utf8")
         .split("\0")
-        .some((each) => each.startsWith(`${GUARD}=${tag}`));
+        .some((each) => each.startsWith(`${PROCESS_TAG}=${tag}`));
     } catch {
       return false;
     }

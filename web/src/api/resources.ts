@@ -82,8 +82,8 @@ export const useBreakers = (enabled = true) =>
   });
 export const useSchedules = (enabled = true) =>
   useApiQuery<{ schedules: api.Schedule[] }>("/v1/schedules", { ...unchanging, enabled });
-export const useSlots = (name: string, count: number, enabled: boolean) =>
-  useApiQuery<{ slots: api.Slot[] }>(`/v1/schedules/${encodeURIComponent(name)}/upcoming`, {
+export const useOccurrences = (name: string, count: number, enabled: boolean) =>
+  useApiQuery<{ occurrences: api.Occurrence[] }>(`/v1/schedules/${encodeURIComponent(name)}/upcoming`, {
     ...unchanging,
     query: { count },
     enabled,

@@ -1,4 +1,4 @@
-// Schedules: the next and the last slots of each, and whether one is late.
+// Schedules: the next and the last occurrences of each, and whether one is late.
 
 import { Button } from "@stillwake/ui/parts/button.tsx";
 import { Empty, Loaded, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";

@@ -1,4 +1,4 @@
-// The machines of a pool as text: why none is started, and the slots for machines. Pure functions; pages escape the
+// The machines of a pool as text: why none is started, and one square per machine. Pure functions; pages escape the
 // untrusted text in what they return.
 import type { api } from "../api/resources.ts";
 
@@ -18,13 +18,13 @@ export interface StartProblem {
   until: string | null;
 }
 
-type Fleet = Pick<api.Pool, "name" | "machines" | "trouble" | "wastedStarts">;
+type Fleet = Pick<api.Pool, "name" | "machines" | "providerError" | "wastedStarts">;
 
 /** What prevents the start of machines for a pool; undefined if nothing does. */
-export function startProblem({ name, machines, trouble, wastedStarts }: Fleet): StartProblem | undefined {
+export function startProblem({ name, machines, providerError, wastedStarts }: Fleet): StartProblem | undefined {
   if (machines === null) return undefined;
-  if (trouble) {
-    const { code, message, remedy, until } = trouble;
+  if (providerError) {
+    const { code, message, remedy, until } = providerError;
     const why = remedy !== null && !message.includes(remedy) ? `${message}: ${remedy}` : message;
     return { tone: needsOperator.test(code) ? "bad" : "amber", what: "No machine can be started", why, until };
   }
@@ -45,9 +45,9 @@ export function isStarting(pool: Demand): boolean {
 }
 
 /** One machine that exists, is kept stopped, or may be created. */
-export type MachineSlot = "up" | "idle" | "starting" | "stopping" | "stopped" | "free";
+export type MachineSquare = "up" | "idle" | "starting" | "stopping" | "stopped" | "free";
 
-const slotOf: Record<Exclude<State, "ended">, MachineSlot> = {
+const squareOf: Record<Exclude<State, "ended">, MachineSquare> = {
   up: "up",
   idle: "idle",
   starting: "starting",
@@ -55,7 +55,7 @@ const slotOf: Record<Exclude<State, "ended">, MachineSlot> = {
   retiring: "stopping",
 };
 
-export const slotLabels: Record<MachineSlot, string> = {
+export const squareLabels: Record<MachineSquare, string> = {
   up: "busy",
   idle: "idle",
   starting: "starting",
@@ -64,29 +64,29 @@ export const slotLabels: Record<MachineSlot, string> = {
   free: "not started",
 };
 
-const order: readonly MachineSlot[] = ["up", "idle", "starting", "stopping", "stopped", "free"];
+const order: readonly MachineSquare[] = ["up", "idle", "starting", "stopping", "stopped", "free"];
 
 /** The machines that exist, then those that are kept stopped, then those that may still be created. */
-export function machineSlots(
+export function machineSquares(
   { warm, max }: Pick<NonNullable<api.Pool["machines"]>, "warm" | "max">,
   machines: readonly Pick<api.Machine, "state" | "machine">[],
-): MachineSlot[] {
+): MachineSquare[] {
   const existing = machines.filter(({ state, machine }) => machine !== null && state !== "ended");
-  const slots = existing.map(({ state }) => slotOf[state as Exclude<State, "ended">]);
+  const squares = existing.map(({ state }) => squareOf[state as Exclude<State, "ended">]);
   const kept = existing.filter(({ machine }) => !machine!.burst).length;
   const stopped = Math.max(0, Math.min(warm - kept, max - existing.length));
   const free = Math.max(0, max - existing.length - stopped);
   return [
-    ...slots.sort((a, b) => order.indexOf(a) - order.indexOf(b)),
-    ...Array<MachineSlot>(stopped).fill("stopped"),
-    ...Array<MachineSlot>(free).fill("free"),
+    ...squares.sort((a, b) => order.indexOf(a) - order.indexOf(b)),
+    ...Array<MachineSquare>(stopped).fill("stopped"),
+    ...Array<MachineSquare>(free).fill("free"),
   ];
 }
 
-export function countSlots(slots: readonly MachineSlot[]): [MachineSlot, number][] {
+export function countSquares(squares: readonly MachineSquare[]): [MachineSquare, number][] {
   return order.flatMap((kind) => {
-    const number = slots.filter((slot) => slot === kind).length;
-    return number > 0 ? [[kind, number] as [MachineSlot, number]] : [];
+    const number = squares.filter((square) => square === kind).length;
+    return number > 0 ? [[kind, number] as [MachineSquare, number]] : [];
   });
 }
 

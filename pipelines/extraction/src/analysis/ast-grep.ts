@@ -80,7 +80,7 @@ export async function runAstGrep(step: StepHandle, directory: string, settings: 
     step.log.info(
       `${minified.files === 1 ? "1 minified file was" : `${minified.files} minified files were`} not searched`,
     );
-  if (minified.findings > 0) step.log.info("Findings in minified lines are left out", { findings: minified.findings });
+  if (minified.findings > 0) step.log.info("Findings in minified lines are omitted", { findings: minified.findings });
   logSkipped(step, skipped);
   return matches;
 }

@@ -48,7 +48,7 @@ export async function generateSbom(step: StepHandle, { directory, packagePath, s
   for (const name of unreadable.slice(0, 10)) {
     step.log.warn(`'${name}' could not be read - its dependencies are missing from the SBOM`);
   }
-  if (unnamed > 0) step.log.info(`${unnamed} components without a package URL were left out`);
+  if (unnamed > 0) step.log.info(`${unnamed} components without a package URL were omitted`);
   const root = await fs.realpath(directory);
   const manifests = (await findManifests(folder))
     .map((name) => path.relative(root, path.join(folder, name)))

@@ -1,4 +1,4 @@
-// Maps package URLs to the ecosystems and names of advisories: "pkg:pypi/PyYAML@5.1" is pyyaml of PyPI. Names are normalised
+// Maps package URLs to the ecosystems and names of advisories: "pkg:pypi/PyYAML@5.1" is pyyaml of PyPI. Names are normalized
 // like their registry does. Package URLs are parsed here because the usual library throws on some Go module versions.
 
 export const ECOSYSTEMS = [

@@ -133,9 +133,9 @@ describe("setup.sh", () => {
       { fail: "machines" },
       /the pool has 0 of 3 machines after 0 s; see the log of the orchestrator: fly logs --app acme/,
     ],
-  ] as const)("if %s, it stops with a remedy", (_case, trouble, message) => {
-    const state = "made" in trouble ? setup().state : undefined;
-    const result = setup({ ...trouble, ...(state && { state }) });
+  ] as const)("if %s, it stops with a remedy", (_case, problem, message) => {
+    const state = "made" in problem ? setup().state : undefined;
+    const result = setup({ ...problem, ...(state && { state }) });
     expect(result.status).toBe(1);
     expect(result.stderr).toMatch(message);
   });

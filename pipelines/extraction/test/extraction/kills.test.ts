@@ -69,8 +69,8 @@ it("resumes after the last finished step, whatever is killed in the next one", {
   const env = { EXTRACTION_SIDE_BY_SIDE: "no", EXTRACTION_EPSS: feed.url };
   // The test kills more often than the contract allows; each worker registers the contract again.
   await pool.query(
-    `create function public.patient() returns trigger language plpgsql as 'begin new.crash_limit := 100; return new; end';
-     create trigger patient before insert or update on stillwake.pipelines for each row execute function public.patient();
+    `create function public.raise_crash_limit() returns trigger language plpgsql as 'begin new.crash_limit := 100; return new; end';
+     create trigger raise_crash_limit before insert or update on stillwake.pipelines for each row execute function public.raise_crash_limit();
      create function public.slow() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(4242); return new; end';
      create trigger slow before insert on stillwake.artifacts for each row when (new.name like 'reports/%') execute function public.slow()`,
   );

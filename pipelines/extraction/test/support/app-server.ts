@@ -202,7 +202,7 @@ export async function addExtractedProject(
   } = body;
   const stage = { sql: served.pool } as unknown as Dashboard;
   await setUpMachines(stage);
-  const life = await startMachine(stage, { slot: 1 });
+  const life = await startMachine(stage, { ordinal: 1 });
   const claimed = await claimJob(served.pool, job, undefined, { machine: life.machine, lease: "1 hour" });
   await served.pool.query(
     `insert into extraction.dependencies (project_id, extraction_id, purl, name, version, ecosystem, direct, licenses)

@@ -111,7 +111,7 @@ export async function setUpExtractions(): Promise<ExtractionSetup> {
         pipelines: PIPELINE,
         store,
         slots: 1,
-        spares: 0,
+        spareRunners: 0,
         grace: "500ms",
         env: { PATH, ...env, EXTRACTION_TOOL_PATH: toolPath ?? path.join(folder, "no-tools"), ...extraEnv },
         ...worker,

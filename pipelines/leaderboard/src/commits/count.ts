@@ -50,10 +50,10 @@ export async function countCommits(
     if (!line.startsWith(prefix)) continue;
     const [email = "", name = ""] = line.slice(prefix.length).split(SEPARATOR, 2);
     commits += 1;
-    const key = normaliseEmail(email);
+    const key = normalizeEmail(email);
     const count = counts.get(key);
     if (count) count.commits += 1;
-    else counts.set(key, { email: key, name: normaliseName(name), login: loginFromNoreply(key) ?? null, commits: 1 });
+    else counts.set(key, { email: key, name: normalizeName(name), login: loginFromNoreply(key) ?? null, commits: 1 });
     if (counts.size >= MAX_AUTHORS) {
       await flush([...counts.values()]);
       counts.clear();
@@ -65,13 +65,13 @@ export async function countCommits(
 }
 
 /** In lower case, and as Postgres can store it. */
-function normaliseEmail(raw: string): string {
+function normalizeEmail(raw: string): string {
   const email = withoutControls(raw).trim().toLowerCase();
   if (Buffer.byteLength(email) <= MAX_EMAIL) return email;
   return `${[...email].slice(0, 100).join("")}…${createHash("sha256").update(email).digest("hex")}`;
 }
 
-function normaliseName(raw: string): string {
+function normalizeName(raw: string): string {
   const name = withoutControls(raw).replace(/\s+/g, " ").trim();
   return name.length > MAX_NAME ? `${[...name].slice(0, MAX_NAME - 1).join("")}…` : name;
 }

@@ -1,7 +1,7 @@
 // Responses of the fake GitHub server: users in GitHub's format, and errors with GitHub's messages. All links lead to the fake
 // server, because a real user may have the login of an invented one.
 import { createHash } from "node:crypto";
-import type { Budget } from "./github-budget.ts";
+import type { Quota } from "./github-quota.ts";
 import type { Resource, SampleUser } from "./github-server.ts";
 
 export interface FakeResponse {
@@ -59,9 +59,9 @@ export function getUser(
   return isMatch(ifNoneMatch, etag) ? { status: 304, headers } : { status: 200, headers, body };
 }
 
-export function rates(budgets: Record<Resource, Budget>, now: number): FakeResponse {
-  const core = budgets.core.state(now);
-  return { status: 200, body: { resources: { core, search: budgets.search.state(now) }, rate: core } };
+export function rates(quotas: Record<Resource, Quota>, now: number): FakeResponse {
+  const core = quotas.core.state(now);
+  return { status: 200, body: { resources: { core, search: quotas.search.state(now) }, rate: core } };
 }
 
 export function notFound(where = ""): FakeResponse {

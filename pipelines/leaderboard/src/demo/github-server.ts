@@ -7,7 +7,7 @@
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Budget, type BudgetOptions } from "./github-budget.ts";
+import { Quota, type QuotaOptions } from "./github-quota.ts";
 import {
   type FakeResponse,
   failure,
@@ -31,9 +31,9 @@ export interface GitHubOptions {
   /** Read for each call, so tests may change it. */
   users: readonly SampleUser[];
   /** Default: 30 per minute. */
-  search?: BudgetOptions;
+  search?: QuotaOptions;
   /** Default: 5,000 per hour. */
-  core?: BudgetOptions;
+  core?: QuotaOptions;
   /** Clients without it get 401. Without a token all clients are accepted. */
   token?: string;
   /** Status of a call beyond a rate limit. GitHub uses both. Default 403. */
@@ -89,9 +89,9 @@ export interface GitHubServer {
 const MINUTE = 60_000;
 
 export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer> {
-  const budgets = {
-    search: new Budget(options.search ?? { limit: 30, windowMs: MINUTE }),
-    core: new Budget(options.core ?? { limit: 5000, windowMs: 60 * MINUTE }),
+  const quotas = {
+    search: new Quota(options.search ?? { limit: 30, windowMs: MINUTE }),
+    core: new Quota(options.core ?? { limit: 5000, windowMs: 60 * MINUTE }),
   };
   const calls: Call[] = [];
   const closing = new AbortController();
@@ -101,7 +101,7 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
     request.resume();
     const target = new URL(request.url ?? "/", url);
     const resource = target.pathname === "/search/users" ? "search" : "core";
-    const budget = budgets[resource];
+    const quota = quotas[resource];
     const isFree = target.pathname === "/rate_limit";
     const at = Date.now();
     const call: Call = {
@@ -110,13 +110,13 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
       email: resource === "search" ? parseEmail(target.searchParams.get("q") ?? "") : undefined,
       status: 0,
       resource,
-      window: isFree ? budget.windowNumber : budget.openWindow(at),
+      window: isFree ? quota.windowNumber : quota.openWindow(at),
       refused: false,
     };
     calls.push(call);
     const refusal = { status: options.refusal ?? 403, requestId: `0000:${calls.length.toString(16).toUpperCase()}` };
     const fault = (await options.onCall?.(call)) ?? {};
-    if (fault.limit !== undefined) budget.limit = fault.limit;
+    if (fault.limit !== undefined) quota.limit = fault.limit;
     if (fault.hang) return;
 
     const now = Date.now();
@@ -124,14 +124,14 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
       if (options.token !== undefined && !hasToken(request, options.token)) return failure(401);
       if (fault.secondary) return secondaryLimit(refusal, fault.secondary.retryAfter);
       if (fault.status !== undefined && fault.status >= 500) return failure(fault.status);
-      if (isFree) return rates(budgets, now);
-      call.window = budget.openWindow(now);
-      if (budget.state(now).remaining === 0) {
+      if (isFree) return rates(quotas, now);
+      call.window = quota.openWindow(now);
+      if (quota.state(now).remaining === 0) {
         call.refused = true;
         return rateLimited(refusal);
       }
       const result = fault.status === undefined ? lookUp() : failure(fault.status);
-      if (result.status !== 304) budget.spend();
+      if (result.status !== 304) quota.spend();
       return result;
     };
     const lookUp = (): FakeResponse => {
@@ -143,7 +143,7 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
       return login === undefined ? notFound() : getUser(options.users, login, request.headers["if-none-match"], url);
     };
     const result = respond();
-    const { limit, used, remaining, reset } = budget.state(now);
+    const { limit, used, remaining, reset } = quota.state(now);
     const headers = {
       "x-github-request-id": refusal.requestId,
       "x-ratelimit-limit": limit,

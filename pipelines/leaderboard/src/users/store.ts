@@ -64,7 +64,7 @@ export async function settleEmail(
 /** The address stays unprocessed; the page shows the reason. */
 export async function recordLookupError(pool: pg.Pool, batch: Batch, email: string, message: string): Promise<void> {
   await pool.query(
-    `update leaderboard.commit_data set trouble = $5
+    `update leaderboard.commit_data set lookup_error = $5
      where repository_id = $1 and reading = $2 and batch = $3 and author_email = $4 and not processed`,
     [batch.repositoryId, batch.reading, batch.batch, email, message],
   );

@@ -67,7 +67,7 @@ describe("a repository", () => {
           ...{ commitsStartedAt: null, commitsEndedAt: null, usersEndedAt: null },
         },
         jobs: { commits: expect.any(String) },
-        budget: { remaining: null, limit: null, resetAt: null, waiting: false, waitingUntil: null, reason: null },
+        quota: { remaining: null, limit: null, resetAt: null, waiting: false, waitingUntil: null, reason: null },
         contributors: { rows: [], cursor: null, total: 0 },
       },
     ]);
@@ -152,7 +152,9 @@ describe("the board", () => {
     // Two rows of one contributor are merged.
     await settleEmail(pool, id, "ada@old.example.com", byLogin("Ada-L"));
     await settleEmail(pool, id, "eve@example.com", byLogin("dependabot[bot]"));
-    await pool.query("update leaderboard.commit_data set trouble = 'HTTP 500' where author_email = 'one@example.com'");
+    await pool.query(
+      "update leaderboard.commit_data set lookup_error = 'HTTP 500' where author_email = 'one@example.com'",
+    );
     const whole = await board();
     expect(whole.lookups).toEqual({ total: 5, processed: 4, failed: 1 });
     expect(

@@ -98,7 +98,7 @@ describe("a request", () => {
 describe("a server with a token", () => {
   it("returns data only with the token, in a header or as a session cookie", async () => {
     const { id } = (await api.post("/leaderboard", { url: "acme/guarded" })).body;
-    const paths = ["/leaderboard", `/leaderboard/${id}`, `/leaderboard/${id}/token`, "/budget", "/stuck", "/me"];
+    const paths = ["/leaderboard", `/leaderboard/${id}`, `/leaderboard/${id}/token`, "/quota", "/stuck", "/me"];
     const posts = ["/leaderboard", "/sample", `/leaderboard/${id}/users`];
     for (const headers of [{}, { authorization: "Bearer wrong" }, { cookie: "leaderboard=9999999999999.x" }]) {
       const sent = headers as Record<string, string>;
@@ -185,7 +185,7 @@ it("the server needs only the roles leaderboard_api and stillwake_app", async ()
     const { status, body } = await server.post("/leaderboard", { url: "acme/roles" });
     expect([status, body.status]).toEqual([202, "pending"]);
     expect((await server.get(`/leaderboard/${body.id}`)).status).toBe(202);
-    for (const path of ["/leaderboard", "/stuck", "/budget"]) expect((await server.get(path)).status).toBe(200);
+    for (const path of ["/leaderboard", "/stuck", "/quota"]) expect((await server.get(path)).status).toBe(200);
     const { jobs } = await setup.addCounted("acme/roles", { "ada@example.com": 1 });
     await setup.stillwake.cancel(jobs[0]!);
     expect((await server.post(`/leaderboard/${body.id}/users`)).body).toMatchObject({ lookups: 1, jobs: 1 });

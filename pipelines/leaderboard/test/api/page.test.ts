@@ -98,12 +98,12 @@ describeInBrowser("the page", () => {
     onTestFinished(() => workers.users.stop());
     await workers.users.start();
     await page.getByText(/^\d+ of 12 calls left, resets? at \d\d:\d\d:\d\d$/).waitFor({ timeout: LONG });
-    await page.getByText(/GitHub's budget is used up: resumes at \d\d:\d\d:\d\d \((in \d s|any moment)\)/).waitFor();
+    await page.getByText(/GitHub's quota is used up: resumes at \d\d:\d\d:\d\d \((in \d s|any moment)\)/).waitFor();
     await page.getByText("waits for GitHub", { exact: true }).waitFor();
     const waiting = page.getByText("not looked up yet");
     const left = await waiting.count();
     expect([left > 0, left < 60 - NOREPLY]).toEqual([true, true]);
-    await takeScreenshot(opened, "budget-used-up");
+    await takeScreenshot(opened, "quota-used-up");
     await page.getByText("60 of 60 e-mails looked up").waitFor({ timeout: LONG });
     await page.getByText("complete", { exact: true }).waitFor();
     expect(await waiting.count()).toBe(0);
@@ -225,7 +225,7 @@ describeInBrowser("the page", () => {
       id,
     ]);
     await pool.query(
-      "update leaderboard.commit_data set trouble = 'HTTP 500' where repository_id = $1 and author_email = 'lost@example.com'",
+      "update leaderboard.commit_data set lookup_error = 'HTTP 500' where repository_id = $1 and author_email = 'lost@example.com'",
       [id],
     );
     const opened = await visit("", "phone", "light");

@@ -139,7 +139,7 @@ describe("GitHub's rate limit", () => {
   /** Like a worker that reports response headers. */
   const report = (limit: string, headers: object) =>
     pool.query("select stillwake.use_limit($1, null, 0, null, 0, 0, 0, 0, $2)", [limit, headers]);
-  const budgets = async () => (await api.get("/budget")).body;
+  const quotas = async () => (await api.get("/quota")).body;
   const unknown = { remaining: null, limit: null, resetAt: null, waiting: false, waitingUntil: null, reason: null };
   beforeEach(async () => {
     // Limits are registered with the first call.
@@ -148,31 +148,31 @@ describe("GitHub's rate limit", () => {
   });
 
   it("is unknown before the first call, then as reported, separately for searches and other calls", async () => {
-    expect(await budgets()).toEqual({ search: unknown, core: unknown });
+    expect(await quotas()).toEqual({ search: unknown, core: unknown });
     await report("github-search", { limit: 30, remaining: 11, reset_ms: 40_000 });
     await report("github-core", { limit: 5000, remaining: 4999, reset_ms: 3_000_000 });
-    const { search, core } = await budgets();
+    const { search, core } = await quotas();
     expect(search).toMatchObject({ ...unknown, limit: 30, remaining: 11, resetAt: expect.any(String) });
     expect(core).toMatchObject({ ...unknown, limit: 5000, remaining: 4999, resetAt: expect.any(String) });
     expect(Date.parse(search.resetAt)).toBeLessThan(Date.parse(core.resetAt));
     // Boards and lists show the limit of searches.
-    const { body } = await api.post("/leaderboard", { url: "acme/budget" });
-    expect(body.budget).toEqual(search);
-    expect((await api.get("/leaderboard?limit=1")).body.rows[0].budget).toEqual(search);
+    const { body } = await api.post("/leaderboard", { url: "acme/quota" });
+    expect(body.quota).toEqual(search);
+    expect((await api.get("/leaderboard?limit=1")).body.rows[0].quota).toEqual(search);
   });
 
   it("shows until when look-ups wait if it is exhausted", async () => {
     await report("github-search", { limit: 30, remaining: 0, reset_ms: 40_000 });
-    const { search, core } = await budgets();
+    const { search, core } = await quotas();
     expect(search).toMatchObject({ limit: 30, remaining: 0, waiting: true });
-    expect(search.reason).toBe("the budget of github-search is used up");
+    expect(search.reason).toBe("the quota of github-search is used up");
     expect(search.waitingUntil).toBe(search.resetAt);
     expect(core.waiting).toBe(false);
   });
 
   it("blocks look-ups while GitHub has rejected a call, even if calls remain", async () => {
     await report("github-search", { limit: 30, remaining: 25, reset_ms: 40_000, refused_ms: 5000 });
-    const { search } = await budgets();
+    const { search } = await quotas();
     expect(search).toMatchObject({ limit: 30, remaining: 25, waiting: true });
     expect(search.reason).toBe("github-search has rejected a call");
     expect(Date.parse(search.waitingUntil)).toBeLessThan(Date.parse(search.resetAt));

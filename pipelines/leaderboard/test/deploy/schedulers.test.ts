@@ -182,8 +182,8 @@ describe("schedulers.sh", () => {
       /cannot grant leaderboard-commits access to leaderboard-worker-database-url; Google's message is above/,
     ],
     ["a job is refused", { fail: "run jobs replace" }, /refused by the test/],
-  ] as const)("if %s, it stops with a remedy", (_case, trouble, message) => {
-    const result = schedulers(trouble);
+  ] as const)("if %s, it stops with a remedy", (_case, problem, message) => {
+    const result = schedulers(problem);
     expect(result.status).toBe(1);
     expect(result.stderr).toMatch(message);
     expect(result.calls.filter((call) => call.startsWith("scheduler"))).toEqual([]);

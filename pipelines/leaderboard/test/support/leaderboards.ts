@@ -115,7 +115,7 @@ export async function setUpLeaderboards({ build = true } = {}): Promise<Leaderbo
         pool: name,
         pipelines: PIPELINES[name],
         slots: 1,
-        spares: 0,
+        spareRunners: 0,
         grace: "500ms",
         ...options,
         env: { PATH: process.env.PATH ?? "", ...env, ...options.env },

@@ -8,7 +8,7 @@ export type { Page };
 export type Summary = JsonOf<board.Summary>;
 export type Board = JsonOf<board.Board>;
 export type Contributor = JsonOf<board.Contributor>;
-export type Budget = JsonOf<board.Budget>;
+export type Quota = JsonOf<board.Quota>;
 
 /** The state of a leaderboard or of one of its stages, with its label. */
 export type BoardState = readonly [state: State, label: string];

@@ -116,7 +116,7 @@ export class CloudRunApi {
     try {
       return await this.#api.request(method, path, options);
     } catch (error) {
-      if (error instanceof ProviderError && error.trouble === "auth") this.#auth.discardToken();
+      if (error instanceof ProviderError && error.kind === "auth") this.#auth.discardToken();
       throw error;
     }
   }

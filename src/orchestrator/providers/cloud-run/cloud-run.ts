@@ -7,6 +7,7 @@ import {
   type Exit,
   type ListedMachine,
   type MachineRequest,
+  ordinalOf,
   type Provider,
   type ProviderContext,
   ProviderError,
@@ -14,7 +15,6 @@ import {
   type ProviderFacts,
   poolPrefix,
   type StartedMachine,
-  slotOf,
 } from "../../provider.ts";
 import { asUncertain, formatMemoryLimit, type RequestOptions, UncertainStarts } from "../http.ts";
 import { CloudRunApi, type Operation } from "./api.ts";
@@ -175,8 +175,8 @@ class CloudRun implements Provider {
     }
     const { metadata, error } = response.body as Operation & { metadata?: Execution };
     if (!error) return metadata;
-    const trouble = error.code === 8 ? "capacity" : "refused";
-    throw new ProviderError(trouble, `Cloud Run refuses to run ${request.name}: ${error.message}`, { certain: true });
+    const kind = error.code === 8 ? "capacity" : "refused";
+    throw new ProviderError(kind, `Cloud Run refuses to run ${request.name}: ${error.message}`, { certain: true });
   }
 
   /** If two orchestrators started the machine concurrently, the newer execution is cancelled. */
@@ -256,8 +256,8 @@ class CloudRun implements Provider {
       this.#ready = undefined;
       if (!(error instanceof ProviderError) || error.certain) throw error;
       // Whatever happened to the job resource, no execution was started.
-      const { trouble, message } = error;
-      throw new ProviderError(trouble, message, { certain: true, cause: error });
+      const { kind, message } = error;
+      throw new ProviderError(kind, message, { certain: true, cause: error });
     }
   }
 
@@ -290,7 +290,9 @@ class CloudRun implements Provider {
     const { fleet, pool } = this.#context;
     const name = readEnv(execution, "STILLWAKE_MACHINE");
     const isOurs =
-      name !== undefined && slotOf(fleet, pool, name) !== undefined && readEnv(execution, "STILLWAKE_FLEET") === fleet;
+      name !== undefined &&
+      ordinalOf(fleet, pool, name) !== undefined &&
+      readEnv(execution, "STILLWAKE_FLEET") === fleet;
     return isOurs ? name : undefined;
   }
 
@@ -324,7 +326,7 @@ function isId(id: string): boolean {
 /** Google responds with 429 to a high request rate as well as to an exhausted quota of executions. */
 function toQuotaError(error: ProviderError): ProviderError {
   const isQuota =
-    error.trouble === "rate" &&
+    error.kind === "rate" &&
     /quota|exhausted|limit/i.test(error.message) &&
     !/per minute|requests/i.test(error.message);
   if (!isQuota) return error;

@@ -13,13 +13,13 @@ import {
   type ListedMachine,
   type MachineRequest,
   type MachineState,
+  ordinalOf,
   type Provider,
   type ProviderContext,
   ProviderError,
   type ProviderFactory,
   type ProviderFacts,
   type StartedMachine,
-  slotOf,
 } from "../../provider.ts";
 import { type ApiResponse, asUncertain, type RequestOptions } from "../http.ts";
 import { errorText, FlyApi, isCapacity, isNameTaken } from "./api.ts";
@@ -364,7 +364,7 @@ class Fly implements Provider {
   /** "unknown": its name fits, but its host, which stores the tags, is unreachable. It is listed but not touched. */
   #ownership({ name, config, incomplete_config }: FlyMachine): "ours" | "unknown" | "foreign" {
     const { fleet, pool } = this.#context;
-    if (slotOf(fleet, pool, name) === undefined) return "foreign";
+    if (ordinalOf(fleet, pool, name) === undefined) return "foreign";
     const known = config ?? incomplete_config;
     if (!known) return "unknown";
     const { stillwake_fleet, stillwake_pool } = known.metadata ?? {};

@@ -4,13 +4,13 @@ import { durationMs } from "../../../time.ts";
 import {
   type ListedMachine,
   type MachineRequest,
+  ordinalOf,
   type Provider,
   type ProviderContext,
   ProviderError,
   type ProviderFactory,
   type ProviderFacts,
   type StartedMachine,
-  slotOf,
 } from "../../provider.ts";
 import { ApiClient, type ApiResponse, asUncertain, UncertainStarts } from "../http.ts";
 import { type KubeAccess, readKubeAccess } from "./access.ts";
@@ -148,7 +148,7 @@ class Kubernetes implements Provider {
    */
   async #adopt(name: string, { status, body, uncertain: unsure }: ApiResponse): Promise<KubeJob> {
     const refusal = status === 403 ? toForbiddenError(body, this.#namespace) : undefined;
-    if (refusal?.trouble === "auth" && !unsure) throw refusal;
+    if (refusal?.kind === "auth" && !unsure) throw refusal;
     const job = await this.#get(name).catch((error: ProviderError) => {
       // Without reading it, neither its existence nor its owner is known.
       throw asUncertain(refusal ?? error);
@@ -218,7 +218,7 @@ class Kubernetes implements Provider {
   }
 
   #isMachine(name: string): boolean {
-    return slotOf(this.#context.fleet, this.#context.pool, name) !== undefined;
+    return ordinalOf(this.#context.fleet, this.#context.pool, name) !== undefined;
   }
 
   #reportStartupProblem(name: string, pod: KubePod | undefined): void {

@@ -14,12 +14,12 @@ import {
   type ListedMachine,
   type MachineRequest,
   type MachineState,
+  ordinalOf,
   type Provider,
   type ProviderContext,
   ProviderError,
   type ProviderFactory,
   type StartedMachine,
-  slotOf,
 } from "../../provider.ts";
 import { collectSecrets, toExitReason } from "../exit-reason.ts";
 import {
@@ -174,7 +174,7 @@ class Local implements Provider {
   }
 
   #isMachineName(name: string): boolean {
-    return slotOf(this.#context.fleet, this.#context.pool, name) !== undefined;
+    return ordinalOf(this.#context.fleet, this.#context.pool, name) !== undefined;
   }
 
   #isOurs({ name = "", fleet, pool }: Partial<MachineOwner>): boolean {

@@ -10,7 +10,7 @@ export const mutants = [
     new: "where s.name = v_name;",
   },
   {
-    name: "neither a lock nor an idempotency key protects a slot",
+    name: "neither a lock nor an idempotency key protects an occurrence",
     killedBy: "test/flow/schedules-dst.test.ts",
     only: "becomes one job",
     edits: [
@@ -19,40 +19,40 @@ export const mutants = [
         new: "where s.name = v_name;",
       },
       {
-        old: "p_row.name || ':' || p_slot",
+        old: "p_row.name || ':' || p_occurrence",
         new: "p_row.name || ':' || gen_random_uuid()",
       },
     ],
   },
   {
-    name: "a slot has no idempotency key",
+    name: "an occurrence has no idempotency key",
     only: "that is set back",
-    old: "p_row.name || ':' || p_slot",
+    old: "p_row.name || ':' || p_occurrence",
     new: "p_row.name || ':' || gen_random_uuid()",
   },
   {
-    name: "every missed slot is caught up",
+    name: "every missed occurrence is caught up",
     only: '"one"',
     old: "or v_row.catch_up = 'all' then",
     new: "or v_row.catch_up in ('one', 'all') then",
   },
   {
-    name: "a slot that is an hour late counts as on time",
+    name: "an occurrence that is an hour late counts as on time",
     only: '"none"',
     old: "v_row.next_at >= p_now - interval '1 minute'",
     new: "v_row.next_at >= p_now - interval '1 hour'",
   },
   {
-    name: "a late slot runs beside one that is on time",
-    only: "no older slot runs with it",
+    name: "a late occurrence runs beside one that is on time",
+    only: "no older occurrence runs with it",
     edits: [
       {
-        old: "and v_missed > 0 and v_slots = '{}' and",
+        old: "and v_missed > 0 and v_occurrences = '{}' and",
         new: "and v_missed > 0 and",
       },
       {
-        old: "v_slots := v_late[2:2];",
-        new: "v_slots := v_late[2:2] || v_slots;",
+        old: "v_occurrences := v_late[2:2];",
+        new: "v_occurrences := v_late[2:2] || v_occurrences;",
       },
       {
         old: "v_times := v_late_at[2:2];",
@@ -61,38 +61,38 @@ export const mutants = [
     ],
   },
   {
-    name: "slots beyond the limit of one call are dropped",
+    name: "occurrences beyond the limit of one call are dropped",
     only: "bounded portions",
     old: "if v_again or v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then",
-    new: "if cardinality(v_slots) < 99 and (v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all') then",
+    new: "if cardinality(v_occurrences) < 99 and (v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all') then",
   },
   {
-    name: "a slot runs beside the job of the previous slot",
+    name: "an occurrence runs beside the job of the previous occurrence",
     only: '"skip"',
     old: "if v_row.overlap = 'skip' and",
     new: "if v_row.overlap is null and",
   },
   {
-    name: "a queued slot does not wait",
+    name: "a queued occurrence does not wait",
     only: '"queue"',
     old: "when p_row.overlap in ('queue', 'replace')",
     new: "when p_row.overlap in ('replace')",
   },
   {
-    name: "a replacing slot runs before the previous job has stopped",
+    name: "a replacing occurrence runs before the previous job has stopped",
     only: '"replace"',
     old: "when p_row.overlap in ('queue', 'replace')",
     new: "when p_row.overlap in ('queue')",
   },
   {
-    name: "a replacing slot cancels no job",
+    name: "a replacing occurrence cancels no job",
     only: '"replace"',
     old: "perform stillwake.cancel(v_row.last_job,",
     new: "perform concat(v_row.last_job,",
   },
   {
     name: "one failing schedule stops the others",
-    only: "a slot that fails blocks neither",
+    only: "an occurrence that fails blocks neither",
     edits: [
       {
         old: `not this schedule: the caller repeats it.
@@ -121,31 +121,31 @@ export const mutants = [
     new: "null;",
   },
   {
-    name: "a failed slot counts as late when it is retried",
-    only: "a failed slot is not late",
+    name: "a failed occurrence counts as late when it is retried",
+    only: "a failed occurrence is not late",
     old: "if v_again or v_row.next_at",
     new: "if v_row.next_at",
   },
   {
-    name: "a failed slot counts as on time for ever",
+    name: "a failed occurrence counts as on time for ever",
     only: "if no call tried it again in time",
     old: " and p_row.due_at >= p_now - interval '60 seconds';",
     new: ";",
   },
   {
-    name: "missed slots are counted again with each retry",
-    only: "a failed slot is not late",
-    old: "if v_missed > 0 and slot is distinct from p_row.next_slot then",
+    name: "missed occurrences are counted again with each retry",
+    only: "a failed occurrence is not late",
+    old: "if v_missed > 0 and occurrence is distinct from p_row.next_occurrence then",
     new: "if v_missed > 0 then",
   },
   {
-    name: "each schedule catches up a hundred slots in one call",
+    name: "each schedule catches up a hundred occurrences in one call",
     only: "creates at most a hundred jobs",
     old: "v_jobs := v_jobs - (act in ('fired', 'joined'))::integer;",
     new: "",
   },
   {
-    name: "a schedule with remaining slots runs before the others",
+    name: "a schedule with remaining occurrences runs before the others",
     only: "creates at most a hundred jobs",
     old: "case when v_row.next_at <= p_now then p_now else v_row.next_at end;",
     new: "v_row.next_at;",
@@ -158,9 +158,9 @@ export const mutants = [
     new: "(p_pool is null or s.pool = p_pool)",
   },
   {
-    name: "slots missed during a pause are caught up",
-    only: "slots of a pause",
-    old: `next_slot = a.slot, next_at = a.at, due_at = a.at
+    name: "occurrences missed during a pause are caught up",
+    only: "occurrences of a pause",
+    old: `next_occurrence = a.occurrence, next_at = a.at, due_at = a.at
 `,
     new: `due_at = s.next_at
 `,

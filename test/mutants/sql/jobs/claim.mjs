@@ -80,8 +80,8 @@ export const mutants = [
   select array_agg`,
       },
       {
-        old: "p_cursor, false) c;",
-        new: "p_cursor, true) c;",
+        old: "p_cursor, false,\n",
+        new: "p_cursor, true,\n",
       },
     ],
   },

@@ -104,7 +104,7 @@ export const mutants = [
     new: "then",
   },
   {
-    name: "a repeated settlement is recognised by its epoch alone",
+    name: "a repeated settlement is recognized by its epoch alone",
     killedBy: "test/claim/lease.test.ts",
     old: "e.epoch = p_epoch and e.lease_id = p_lease",
     new: "e.epoch = p_epoch and e.claimed_at is not null",

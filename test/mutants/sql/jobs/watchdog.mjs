@@ -11,7 +11,7 @@ export const mutants = [
   {
     name: "the watchdog runs no schedules",
     killedBy: "test/flow/schedules.test.ts",
-    only: "the watchdog fires slots of every pool",
+    only: "the watchdog fires occurrences of every pool",
     old: "from stillwake.run_schedules(1000) r",
     new: "from stillwake.run_schedules(0) r",
   },

@@ -96,7 +96,7 @@ export const mutants = [
   },
   {
     name: "omitted fields of a body are not listed",
-    only: "left out",
+    only: "omitted",
     old: "if v_out <> '{}' and jsonb_typeof(v_filled) = 'object' then",
     new: "if false then",
   },

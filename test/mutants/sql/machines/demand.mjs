@@ -5,7 +5,7 @@ export const mutants = [
   {
     name: "next_due ignores schedules",
     killedBy: "test/flow/schedules.test.ts",
-    only: "return the next slot",
+    only: "return the next occurrence",
     old: "where s.due_at is not null and p.paused_at is null",
     new: "where s.due_at is null and p.paused_at is null",
   },

@@ -41,7 +41,7 @@ export const mutants = [
     name: "a machine that never started is charged",
     killedBy: "test/orchestrator/cost.test.ts",
     only: "charges nothing for a machine that never started",
-    old: "if coalesce(p_started_at, v_life.started_at, v_life.arrived_at) is not null then",
+    old: "if coalesce(p_started_at, v_life.started_at, v_life.registered_at) is not null then",
     new: "if v_life.id is not null then",
   },
 ];

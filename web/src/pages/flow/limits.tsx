@@ -49,7 +49,7 @@ export function LimitPanel({
           rows.length === 0 ? (
             <Empty title="No limits yet">
               <p>
-                A limit shares the calls that a service allows among all workers, and learns the budget from its
+                A limit shares the calls that a service allows among all workers, and learns the quota from its
                 responses. A job that finds it used up waits without a worker.
               </p>
               <pre>{'const github = limit("github", { max: 5000, per: "1h", learn: rateLimitHeaders });'}</pre>
@@ -97,7 +97,7 @@ function Free({ limit: { free, max: configured, concurrency, reported } }: { lim
         {max !== undefined && ` of ${formatCount(max)}`}
       </span>
       {max !== undefined && (
-        <span className="budget" data-gone={free === 0 || undefined} aria-hidden="true">
+        <span className="quota" data-gone={free === 0 || undefined} aria-hidden="true">
           <span style={{ width: `${max === 0 ? 0 : (100 * free) / max}%` }} />
         </span>
       )}
@@ -150,7 +150,7 @@ function Reset({ limit: { name } }: { limit: api.Limit }) {
       <ConfirmButton
         label="Reset…"
         title={`Reset limit ${escapeText(name)}`}
-        text="Deletes the budget and the block that the service reported; counted uses stay. Jobs that wait for it call the service again at once, which the service may count against you."
+        text="Deletes the quota and the block that the service reported; counted uses stay. Jobs that wait for it call the service again at once, which the service may count against you."
         confirm="Reset"
         quiet
         disabled={busy}

@@ -121,7 +121,7 @@ export function Facts({ job }: { job: api.Job }) {
     ["Key", job.key && escapeText(job.key)],
     ["Tenant", job.tenant && escapeText(job.tenant)],
     ["Idempotency key", job.idempotencyKey && escapeText(job.idempotencyKey)],
-    ["Schedule", schedule && `${escapeText(schedule.name)}, slot ${escapeText(schedule.slot)}`],
+    ["Schedule", schedule && `${escapeText(schedule.name)}, occurrence ${escapeText(schedule.occurrence)}`],
     [
       "Parent",
       parent && (

@@ -18,7 +18,7 @@ export interface Problem {
 interface Sources {
   breakers: readonly Pick<api.Breaker, "name" | "state" | "reason" | "resumeAt">[];
   pools: readonly (Pick<api.Pool, "name" | "paused" | "claimable"> &
-    Partial<Pick<api.Pool, "machines" | "trouble" | "wastedStarts" | "oldest">>)[];
+    Partial<Pick<api.Pool, "machines" | "providerError" | "wastedStarts" | "oldest">>)[];
   machines: readonly Pick<api.Machine, "pool">[];
   schedules: readonly Pick<api.Schedule, "name" | "lateMs" | "paused" | "lastError">[];
   endpoints: readonly Pick<api.Endpoint, "name" | "disabledAt" | "disabledReason">[];
@@ -49,9 +49,9 @@ function poolProblems({ pools, machines: workers }: Sources, now: number, format
   const { plural, formatRelative } = formatters;
   const served = new Set(workers.map(({ pool }) => pool));
   return pools.flatMap(
-    ({ name, paused, claimable, machines = null, trouble = null, wastedStarts = 0, oldest = null }) => {
+    ({ name, paused, claimable, machines = null, providerError = null, wastedStarts = 0, oldest = null }) => {
       const href = "/pools";
-      const problem = startProblem({ name, machines, trouble, wastedStarts });
+      const problem = startProblem({ name, machines, providerError, wastedStarts });
       if (paused) {
         const by = paused.by ? ` by ${paused.by}` : "";
         return [{ href, what: `Pool ${name} is paused${by}`, why: sentences(paused.reason) }];

@@ -59,7 +59,7 @@ const machineColumns: MachineColumn[] = [
   {
     head: "Started",
     width: "116px",
-    cell: ({ machine }) => <RelativeTime at={machine && (machine.startedAt ?? machine.askedAt)} />,
+    cell: ({ machine }) => <RelativeTime at={machine && (machine.startedAt ?? machine.requestedAt)} />,
   },
   lease,
 ];
@@ -71,14 +71,14 @@ const endedColumns: MachineColumn[] = [
     head: "Duration",
     width: "104px",
     cell: ({ machine, end }) => (
-      <Duration from={machine && (machine.startedAt ?? machine.askedAt)} to={end?.at ?? null} />
+      <Duration from={machine && (machine.startedAt ?? machine.requestedAt)} to={end?.at ?? null} />
     ),
   },
   { head: "Jobs", width: "72px", number: true, cell: ({ machine }) => formatCount(machine?.jobs ?? 0) },
   {
     head: "How it ended",
     cell: ({ end }) => (
-      <span className="machine-end untrusted" data-well={end?.well}>
+      <span className="machine-end untrusted" data-normal={end?.normal}>
         {escapeText(end?.how ?? "")}
       </span>
     ),

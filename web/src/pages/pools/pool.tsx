@@ -16,7 +16,7 @@ import { ReasonForm } from "../../parts/form/reason-form.tsx";
 import { type StartProblem, startProblem } from "../../parts/machine-text.ts";
 import { parseCap } from "./cap.ts";
 import { PoolCost } from "./cost.tsx";
-import { MachineSlots } from "./machine-slots.tsx";
+import { MachineSquares } from "./machine-squares.tsx";
 import { EndedMachines, MachineTable } from "./machines.tsx";
 
 interface PoolProps {
@@ -59,7 +59,7 @@ export function PoolPanel({ pool, machines, ended = [], month, budget }: PoolPro
         </Figure>
         <Figure name="Next due">{claimable > 0 && pool.paused === null ? "now" : <RelativeTime at={nextDue} />}</Figure>
       </dl>
-      {pool.machines && machines && <MachineSlots settings={pool.machines} machines={machines} />}
+      {pool.machines && machines && <MachineSquares settings={pool.machines} machines={machines} />}
       {pool.machines && <PoolCost machines={pool.machines} month={month} budget={budget} />}
       {machines && machines.length > 0 ? (
         <MachineTable machines={machines} />

@@ -63,7 +63,7 @@ function describeDays(day: string, month: string, weekday: string): string | und
   // If both are restricted, either of them matches, which has no short description.
   if (day !== "*" && weekday !== "*") return undefined;
   if (weekday !== "*") {
-    const days = weekdescribeDays(weekday);
+    const days = describeWeekdays(weekday);
     return days && (inMonths ? `${days} in ${inMonths}` : days);
   }
   if (day === "*") return inMonths ? `every day in ${inMonths}` : "every day";
@@ -73,7 +73,7 @@ function describeDays(day: string, month: string, weekday: string): string | und
   return inMonths ? `${on} of ${inMonths}` : `${on} of every month`;
 }
 
-function weekdescribeDays(weekday: string): string | undefined {
+function describeWeekdays(weekday: string): string | undefined {
   const range = /^([a-z0-9]+)-([a-z0-9]+)$/.exec(weekday);
   if (range) {
     const from = parseValue(range[1]!, 0, 7, shortDays);

@@ -115,7 +115,7 @@ export function ScheduleForm({ schedule, onClose }: { schedule: api.Schedule | u
       <Field name="overlap" label="If the last job has not ended" error={fieldError(error, "overlap")}>
         {(props) => <Options props={props} options={overlapLabels} value={schedule?.overlap} />}
       </Field>
-      <Field name="catchUp" label="Missed slots" error={fieldError(error, "catchUp", "catch_up")}>
+      <Field name="catchUp" label="Missed occurrences" error={fieldError(error, "catchUp", "catch_up")}>
         {(props) => <Options props={props} options={catchUpLabels} value={schedule?.catchUp} />}
       </Field>
     </FormDialog>

@@ -9,11 +9,11 @@ import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import { useState } from "react";
 import { Link } from "wouter";
 import { usePermissions } from "../../api/permissions.ts";
-import { type api, useSlots } from "../../api/resources.ts";
+import { type api, useOccurrences } from "../../api/resources.ts";
 import { Payload } from "../../parts/payload.tsx";
 import { describeCron } from "./describe-cron.ts";
 
-/** Slots are fired within a minute. */
+/** Occurrences are fired within a minute. */
 export const isLate = ({ lateMs }: api.Schedule) => lateMs > 60_000;
 
 const schedulePath = (name: string, rest = "") => `/v1/schedules/${encodeURIComponent(name)}${rest}`;
@@ -40,7 +40,7 @@ export function ScheduleTable({
     },
     { head: "Next", width: "15%", cell: (schedule) => <Next schedule={schedule} /> },
     { head: "Last job", width: "10%", cell: ({ last }) => <Last last={last} /> },
-    { head: "Slots", width: "13%", cell: (schedule) => <SlotCounts schedule={schedule} /> },
+    { head: "Occurrences", width: "13%", cell: (schedule) => <OccurrenceCounts schedule={schedule} /> },
     {
       head: "Actions",
       width: manage ? "220px" : "128px",
@@ -125,8 +125,8 @@ function Next({ schedule }: { schedule: api.Schedule }) {
   );
 }
 
-/** The local time in the zone; if the browser does not know the zone, the slot as the server wrote it. */
-function formatInZone(zone: string, { at, slot }: api.Slot): string {
+/** The local time in the zone; if the browser does not know the zone, the occurrence as the server wrote it. */
+function formatInZone(zone: string, { at, occurrence }: api.Occurrence): string {
   try {
     return new Intl.DateTimeFormat("en-GB", {
       timeZone: zone,
@@ -137,7 +137,7 @@ function formatInZone(zone: string, { at, slot }: api.Slot): string {
       minute: "2-digit",
     }).format(new Date(at));
   } catch {
-    return escapeText(slot.replace("T", " "));
+    return escapeText(occurrence.replace("T", " "));
   }
 }
 
@@ -155,7 +155,7 @@ function Last({ last }: { last: api.Schedule["last"] }) {
   );
 }
 
-function SlotCounts({ schedule: { fired, skipped, missed } }: { schedule: api.Schedule }) {
+function OccurrenceCounts({ schedule: { fired, skipped, missed } }: { schedule: api.Schedule }) {
   return (
     <div className="lines number">
       <span>{plural(fired, "job")}</span>
@@ -168,7 +168,7 @@ function SlotCounts({ schedule: { fired, skipped, missed } }: { schedule: api.Sc
 function PauseOrResume({ schedule: { name, paused } }: { schedule: api.Schedule }) {
   const { run, busy } = useAction();
   const [verb, done] = paused
-    ? ["resume", `Schedule ${name} is resumed with its next slot`]
+    ? ["resume", `Schedule ${name} is resumed with its next occurrence`]
     : ["pause", `Schedule ${name} is paused`];
   return (
     <Button disabled={busy} onClick={() => run({ path: schedulePath(name, `/${verb}`), done })}>
@@ -181,20 +181,20 @@ function ScheduleDetails({ schedule, onEdit }: { schedule: api.Schedule; onEdit:
   const { manage } = usePermissions();
   const { run, busy } = useAction();
   const { name, zone, overlap, catchUp, input } = schedule;
-  const slots = useSlots(name, 10, true);
+  const occurrences = useOccurrences(name, 10, true);
   return (
-    <div className="slots">
-      <Loaded query={slots}>
+    <div className="occurrences">
+      <Loaded query={occurrences}>
         {(answer) =>
-          answer.slots.length === 0 ? (
-            <p className="soft">There are no further slots.</p>
+          answer.occurrences.length === 0 ? (
+            <p className="soft">There are no further occurrences.</p>
           ) : (
-            <ol className="slot-list">
-              {answer.slots.map((slot) => (
-                <li key={slot.slot}>
-                  <span className="number">{formatInZone(zone, slot)}</span>
+            <ol className="occurrence-list">
+              {answer.occurrences.map((occurrence) => (
+                <li key={occurrence.occurrence}>
+                  <span className="number">{formatInZone(zone, occurrence)}</span>
                   <span className="soft">
-                    <RelativeTime at={slot.at} />
+                    <RelativeTime at={occurrence.at} />
                   </span>
                 </li>
               ))}
@@ -202,16 +202,16 @@ function ScheduleDetails({ schedule, onEdit }: { schedule: api.Schedule; onEdit:
           )
         }
       </Loaded>
-      <div className="slot-side">
+      <div className="occurrence-side">
         <dl className="facts">
           <dt>If the last job has not ended</dt>
           <dd>{overlapLabels[overlap] ?? escapeText(overlap)}</dd>
-          <dt>Missed slots</dt>
+          <dt>Missed occurrences</dt>
           <dd>{catchUpLabels[catchUp] ?? escapeText(catchUp)}</dd>
         </dl>
         <Payload label="input" value={input} />
         {manage && (
-          <div className="slot-actions">
+          <div className="occurrence-actions">
             <Button onClick={onEdit}>Change…</Button>
             <ConfirmButton
               label="Remove…"
@@ -229,7 +229,7 @@ function ScheduleDetails({ schedule, onEdit }: { schedule: api.Schedule; onEdit:
 }
 
 export const overlapLabels: Record<string, string> = {
-  skip: "Skip the new slot",
+  skip: "Skip the new occurrence",
   queue: "Queue the new job behind it",
   replace: "Cancel the last job",
   allow: "Run both",

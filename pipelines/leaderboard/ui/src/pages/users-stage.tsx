@@ -5,12 +5,12 @@ import { FactColumns } from "@stillwake/ui/parts/facts.tsx";
 import { Panel } from "@stillwake/ui/parts/panel.tsx";
 import { StateBadge } from "@stillwake/ui/parts/state-badge.tsx";
 import { Duration } from "@stillwake/ui/parts/time.tsx";
-import { BudgetNote } from "../parts/budget.tsx";
 import { Figure } from "../parts/figure.tsx";
+import { QuotaNote } from "../parts/quota.tsx";
 import type { Board, BoardState } from "../types.ts";
 
 export function UsersStage({ board }: { board: Board }) {
-  const { lookups, times, contributors, budget } = board;
+  const { lookups, times, contributors, quota } = board;
   const { total, processed, failed } = lookups;
   const [state, label] = stageState(board);
   const isActive = board.stage === "users";
@@ -25,7 +25,7 @@ export function UsersStage({ board }: { board: Board }) {
         )}
         <progress className="meter" aria-label="E-mails looked up" max={Math.max(1, total)} value={processed} />
         {failed > 0 && <p className="bad small">{plural(failed, "e-mail")} could not be looked up.</p>}
-        {isActive && <BudgetNote budget={budget} />}
+        {isActive && <QuotaNote quota={quota} />}
         <FactColumns
           facts={[
             ["Contributors", contributors.total === 0 ? "–" : formatCount(contributors.total)],
@@ -45,7 +45,7 @@ function stageState(board: Board): BoardState {
   const { stage } = board;
   if (stage === "commits") return ["queued", "after the commits"];
   if (stage === "users" && processed + failed >= total && failed > 0) return ["failed", "some failed"];
-  if (stage === "users") return board.budget.waiting ? ["queued", "waits for GitHub"] : ["running", "looking up"];
+  if (stage === "users") return board.quota.waiting ? ["queued", "waits for GitHub"] : ["running", "looking up"];
   if (processed < total) return ["failed", "not all looked up"];
   return board.status === "completed" ? ["completed", "all looked up"] : ["cancelled", "not started"];
 }

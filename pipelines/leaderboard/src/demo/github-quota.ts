@@ -1,12 +1,12 @@
 // One of GitHub's rate limits: a number of calls per window. A window opens with the first call after the last one ended. The
 // caller passes the time, so that everything about one call happens in one window.
 
-export interface BudgetOptions {
+export interface QuotaOptions {
   limit: number;
   windowMs: number;
 }
 
-export class Budget {
+export class Quota {
   limit: number;
   /** Number of the current or last window; 0 before the first one. */
   windowNumber = 0;
@@ -14,7 +14,7 @@ export class Budget {
   #endsAt = 0;
   #used = 0;
 
-  constructor({ limit, windowMs }: BudgetOptions) {
+  constructor({ limit, windowMs }: QuotaOptions) {
     this.limit = limit;
     this.#windowMs = windowMs;
   }
