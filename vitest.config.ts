@@ -7,7 +7,8 @@ export default defineConfig({
     include: ["test/**/*.test.ts", "pipelines/*/test/**/*.test.ts"],
     globalSetup: "test/support/global.ts",
     pool: "forks",
-    maxWorkers: os.availableParallelism() + 1,
+    // At most six: all share one Postgres with 200 connections.
+    maxWorkers: Math.min(os.availableParallelism() + 1, 6),
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },

@@ -158,7 +158,7 @@ export function fromDatabase(thrown: unknown): unknown {
     }
     // 22P02 means an unpaired surrogate: everything else about the JSON we send is valid.
     if (state === "22021" || state === "22P05" || (state === "22P02" && /type json/.test(error.message ?? ""))) {
-      return new InvalidInput(`A text contains characters that Postgres cannot store: ${error.message}`, {
+      return new InvalidInput(`A string contains characters that Postgres cannot store: ${error.message}`, {
         cause: thrown,
         remedy: "Remove NUL characters and unpaired surrogates",
       });

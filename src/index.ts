@@ -19,13 +19,13 @@ export type {
   Step,
 } from "./client/reader.ts";
 export type { Occurrence, ScheduleState, Schedules } from "./client/schedules.ts";
-export type { OutcomeCounts as EndCounts, Stats, StatsOptions } from "./client/stats.ts";
-export type { Act, Role, TokenInfo, TokenOptions, Tokens } from "./client/tokens.ts";
+export type { OutcomeCounts, Stats, StatsOptions } from "./client/stats.ts";
+export type { AuditEntry, Role, TokenInfo, TokenOptions, Tokens } from "./client/tokens.ts";
 export type {
   Delivery,
   Endpoint,
   EndpointOptions,
-  FinalState as EndState,
+  FinalState,
   Webhook,
   Webhooks,
 } from "./client/webhooks.ts";
@@ -53,7 +53,7 @@ export {
 export { secret } from "./contract/sealed-paths.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
 export type { Failure, Job, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
-export type { JobFilter, WatchdogAction as WatchdogAct } from "./db/calls/jobs.ts";
+export type { JobFilter, WatchdogAction } from "./db/calls/jobs.ts";
 export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolProviderError } from "./db/calls/pools.ts";
 export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";
 export type { DatabaseOptions } from "./db/database.ts";

@@ -58,12 +58,12 @@ function rejectUnstorable(value: unknown, at: string): void {
   }
 }
 
-/** A text of 1 to 500 characters that Postgres can store. */
+/** A string of 1 to 500 characters that Postgres can store. */
 export function checkLabel(value: unknown, field: string): string {
   if (typeof value !== "string" || value === "" || (value.length > 500 && [...value].length > 500)) {
-    throw new InvalidInput(`${field} must be a text of 1 to 500 characters`, {
+    throw new InvalidInput(`${field} must be a string of 1 to 500 characters`, {
       field,
-      remedy: "Use a shorter text or its hash, or leave it out",
+      remedy: "Use a shorter string or its hash, or leave it out",
     });
   }
   const bad = findUnstorable(value);

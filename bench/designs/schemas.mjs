@@ -1,15 +1,18 @@
-// The table designs under comparison. Every design has the same two entry points:
-//   fill:  SQL with $1..$2 = a range of numbers, adds waiting jobs
-//   step:  one plpgsql function that settles the last batch and claims the next one in one commit
+// The table designs under comparison. `schema` creates the tables of a design and the plpgsql function step(), which settles
+// the last batch and claims the next one in one commit. The other SQL of a design:
+//   fill:  adds waiting jobs; $1..$2 = a range of numbers
+//   past:  adds finished jobs; $1..$2 as above
+//   hold:  leases $1 jobs to another worker
+//   finished, left:  count the finished jobs and all others
 // step(worker, pool, limit, new lease, old lease, <settlements>) returns the claimed jobs in one of several forms.
 
 const id7 = `(lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(g & 4095), 3, '0')
   || '8' || substr(md5(g::text), 1, 15))::uuid`;
 const input60 = `jsonb_build_object('n', g, 'repo', 'acme/warehouse', 'branch', 'main', 'ref', 'abcdef0123')`;
 
-const facts = `pipeline text not null, input jsonb not null, created_at timestamptz not null default now(),
+const jobColumns = `pipeline text not null, input jsonb not null, created_at timestamptz not null default now(),
   key text, tenant text, expires_at timestamptz, parent_id uuid`;
-const line = `pool text not null, priority smallint not null default 0, run_at timestamptz not null default now(),
+const queueColumns = `pool text not null, priority smallint not null default 0, run_at timestamptz not null default now(),
   attempt smallint not null default 0, epoch bigint not null default 0`;
 const lease = "lease_id uuid, worker text, claimed_at timestamptz";
 const failure = "failure jsonb";
@@ -21,7 +24,7 @@ const claimIndex = (table, where = "") => `create index on ${table} (pool, prior
 
 function history({ partitions = false, indexes = [] } = {}) {
   const columns = `id uuid not null, state text not null, output jsonb, started_at timestamptz not null, finished_at timestamptz not null,
-    worker text, keep_until timestamptz not null, ${facts}, ${line}, ${failure}`;
+    worker text, keep_until timestamptz not null, ${jobColumns}, ${queueColumns}, ${failure}`;
   const more = indexes.map((i) => `create index on history ${i};`).join("\n");
   if (!partitions) return `create table history (${columns}, primary key (id)); ${more}`;
   return `create table history (${columns}, primary key (id, keep_until)) partition by range (keep_until);
@@ -41,7 +44,7 @@ const toHistory = (from) => `insert into history (${historyColumns})
 export const settlementForms = {
   arrays: {
     params: "p_ids uuid[], p_epochs bigint[], p_outputs jsonb",
-    given: "p_ids is not null",
+    condition: "p_ids is not null",
     rows: "select * from rows from (unnest(p_ids), unnest(p_epochs), jsonb_array_elements(p_outputs)) as s (id, epoch, output)",
     pack: (jobs) => [jobs.map((j) => j.id), jobs.map((j) => j.epoch), `[${jobs.map((j) => j.output).join(",")}]`],
     none: [null, null, null],
@@ -49,7 +52,7 @@ export const settlementForms = {
   // array literals built here: UUIDs and integers need no quoting
   literals: {
     params: "p_ids uuid[], p_epochs bigint[], p_outputs jsonb",
-    given: "p_ids is not null",
+    condition: "p_ids is not null",
     rows: "select * from rows from (unnest(p_ids), unnest(p_epochs), jsonb_array_elements(p_outputs)) as s (id, epoch, output)",
     pack(jobs) {
       let ids = "";
@@ -66,14 +69,14 @@ export const settlementForms = {
   },
   jsonb: {
     params: "p_settled jsonb",
-    given: "p_settled is not null",
+    condition: "p_settled is not null",
     rows: "select * from jsonb_to_recordset(p_settled) as s (id uuid, epoch bigint, output jsonb)",
     pack: (jobs) => [JSON.stringify(jobs.map((j) => ({ id: j.id, epoch: j.epoch, output: null })))],
     none: [null],
   },
   json: {
     params: "p_settled json",
-    given: "p_settled is not null",
+    condition: "p_settled is not null",
     rows: "select * from json_to_recordset(p_settled) as s (id uuid, epoch bigint, output jsonb)",
     pack: (jobs) => [JSON.stringify(jobs.map((j) => ({ id: j.id, epoch: j.epoch, output: null })))],
     none: [null],
@@ -81,7 +84,7 @@ export const settlementForms = {
   // all jobs of the lease completed: only the lease id, the job ids are in its row
   lease: {
     params: "p_outputs jsonb",
-    given: "p_old is not null",
+    condition: "p_old is not null",
     rows: `select * from rows from (unnest((select l.job_ids from leases l where l.id = p_old)), jsonb_array_elements(p_outputs)) as s (id, output)`,
     epochless: true,
     pack: (jobs) => [`[${jobs.map((j) => j.output).join(",")}]`],
@@ -137,7 +140,7 @@ function stepFunction({ settle, claim, settlements, claims, pin = true }) {
   #variable_conflict use_column
   declare v_now timestamptz := now(); v_jobs json;
   begin
-    if ${settlements.given} then
+    if ${settlements.condition} then
       ${settle}
     end if;
     ${claim};
@@ -164,7 +167,7 @@ export function oneHotRow({
     claims,
     tables: ["jobs", "history", "leases"],
     schema:
-      `create table jobs (id uuid primary key, ${facts}, ${line}, ${lease}, ${failure}) with (fillfactor = ${fillfactor});
+      `create table jobs (id uuid primary key, ${jobColumns}, ${queueColumns}, ${lease}, ${failure}) with (fillfactor = ${fillfactor});
       ${claimIndex("jobs", partial ? "where lease_id is null" : "")} ${leases} ${history({ partitions, indexes })}` +
       stepFunction({
         settlements,
@@ -204,8 +207,8 @@ export function split({ settlements = settlementForms.arrays, claims = claimForm
     claims,
     tables: ["facts", "queue", "results", "leases"],
     schema:
-      `create table facts (id uuid primary key, ${facts});
-      create table queue (id uuid primary key, ${line}, ${lease}, ${failure}) with (fillfactor = 33); ${claimIndex("queue")} ${leases}
+      `create table facts (id uuid primary key, ${jobColumns});
+      create table queue (id uuid primary key, ${queueColumns}, ${lease}, ${failure}) with (fillfactor = 33); ${claimIndex("queue")} ${leases}
       create table results (id uuid primary key, state text not null, output jsonb, started_at timestamptz not null, finished_at timestamptz not null,
         epoch bigint not null, attempt smallint not null, worker text, keep_until timestamptz not null, ${failure});` +
       stepFunction({
@@ -247,8 +250,8 @@ export function move({ settlements = settlementForms.arrays, claims = claimForms
     claims,
     tables: ["ready", "running", "history", "leases"],
     schema:
-      `create table ready (id uuid primary key, ${facts}, ${line}, ${failure}); ${claimIndex("ready")}
-      create table running (id uuid primary key, ${facts}, ${line}, ${lease}, ${failure}); ${leases} ${history()}` +
+      `create table ready (id uuid primary key, ${jobColumns}, ${queueColumns}, ${failure}); ${claimIndex("ready")}
+      create table running (id uuid primary key, ${jobColumns}, ${queueColumns}, ${lease}, ${failure}); ${leases} ${history()}` +
       stepFunction({
         settlements,
         claims,
@@ -285,7 +288,7 @@ export function leasePerJob({ settlements = settlementForms.arrays, claims = cla
   return {
     ...d1,
     schema:
-      `create table jobs (id uuid primary key, ${facts}, ${line}, ${lease}, lease_until timestamptz, ${failure}) with (fillfactor = 50);
+      `create table jobs (id uuid primary key, ${jobColumns}, ${queueColumns}, ${lease}, lease_until timestamptz, ${failure}) with (fillfactor = 50);
       ${claimIndex("jobs")} create index on jobs (lease_until) where lease_until is not null; ${history()}` +
       stepFunction({
         settlements,
@@ -314,7 +317,7 @@ export function bare({ settlements = settlementForms.arrays, claims = claimForms
     settlements,
     claims,
     schema:
-      `create table jobs (id uuid primary key, ${facts}, ${line}, ${lease}, ${failure}) with (fillfactor = 40); ${claimIndex("jobs")}` +
+      `create table jobs (id uuid primary key, ${jobColumns}, ${queueColumns}, ${lease}, ${failure}) with (fillfactor = 40); ${claimIndex("jobs")}` +
       stepFunction({
         settlements,
         claims,

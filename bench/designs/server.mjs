@@ -1,4 +1,4 @@
-// A throw-away Postgres for the design experiments, and the counters read from it.
+// A temporary Postgres for the design experiments, and the counters read from it.
 // Durable settings stay on (fsync, synchronous_commit): commits are a large part of what is measured.
 import fs from "node:fs";
 import os from "node:os";
@@ -9,7 +9,7 @@ import { startPostgres } from "../../dist/postgres/index.js";
 const TICKS_PER_SECOND = 100;
 let server;
 
-/** Our own Postgres in a temporary directory. */
+/** Starts Postgres in a temporary directory. */
 export async function startServer() {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-designs-"));
   fs.chmodSync(dir, 0o755);
@@ -53,7 +53,7 @@ function cpuTicks(pid) {
   const field = text.slice(text.lastIndexOf(")") + 2).split(" ");
   return { parent: Number(field[1]), ticks: field.slice(11, 15).reduce((sum, f) => sum + Number(f), 0) };
 }
-/** CPU seconds of the postmaster and everything below it, ended children included. */
+/** CPU seconds of the postmaster and its child processes, including ended ones. */
 export function serverCpu(pid) {
   let ticks = cpuTicks(pid).ticks;
   for (const entry of fs.readdirSync("/proc")) {
@@ -95,7 +95,7 @@ export function quantile(xs, q) {
   const s = [...xs].filter((x) => x != null).sort((a, b) => a - b);
   return s.length ? s[Math.min(s.length - 1, Math.max(0, Math.ceil(q * s.length) - 1))] : NaN;
 }
-/** Waits until the machine is mostly idle, at most maxMs; the run reports how disturbed it was. */
+/** Waits until the machine is mostly idle, at most maxMs; the result shows the CPU time of other processes. */
 export async function quiet(maxMs = Number(process.env.BENCH_QUIET_MS ?? 8000)) {
   const end = nowMs() + maxMs;
   for (;;) {

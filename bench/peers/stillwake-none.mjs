@@ -11,7 +11,7 @@ export async function worker(url) {
   return worker;
 }
 
-/** Runners cannot call the bench, so the outputs of the jobs have their ids and start times. */
+/** Runners cannot call the bench, so the outputs of the jobs contain their ids and start times. */
 export function judge(url) {
   const done =
     "from stillwake.ended_jobs where state = 'completed' and attempt = 1 and crashes = 0 and output -> 'id' = input -> 'id'";

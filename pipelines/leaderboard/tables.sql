@@ -73,6 +73,13 @@ create table if not exists leaderboard.commit_data (
   lookup_error    text,
   primary key (repository_id, author_email)
 );
+-- Its name in earlier versions.
+do $$ begin
+  if exists (select from information_schema.columns c
+    where c.table_schema = 'leaderboard' and c.table_name = 'commit_data' and c.column_name = 'trouble') then
+    alter table leaderboard.commit_data rename column trouble to lookup_error;
+  end if;
+end $$;
 -- The last reading that counted it, and its public id, which replaces the address in the API.
 alter table leaderboard.commit_data add column if not exists counted_by uuid;
 alter table leaderboard.commit_data add column if not exists id uuid not null default gen_random_uuid();

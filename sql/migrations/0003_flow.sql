@@ -50,7 +50,7 @@ create table stillwake.limits (
   -- The uses of the last period, in up to 130 bins: the end of each bin, and the uses in it.
   bin_ends       timestamptz[] not null default '{}',
   counts         integer[] not null default '{}',
-  -- What the other side reported: its budget per window, how much of it is left, when the window ends.
+  -- What the other side reported: its quota per window, how much of it is left, when the window ends.
   reported_max   integer,
   remaining      integer,
   reset_at       timestamptz,

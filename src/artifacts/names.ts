@@ -13,7 +13,7 @@ const reservedName = /^(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])(\
 /** Returns the name in Unicode normalization form NFC. */
 export function checkArtifactName(rawName: unknown, field = "name"): string {
   if (typeof rawName !== "string")
-    reject(String(rawName), field, "is not a text", "Name it like a file, such as report.json");
+    reject(String(rawName), field, "is not a string", "Name it like a file, such as report.json");
   const name = rawName.normalize("NFC");
   const bytes = Buffer.byteLength(name);
   if (bytes === 0) reject(name, field, "is empty", "Name it like a file, such as report.json");

@@ -149,7 +149,7 @@ export function toStoreError({ status, code, region }: Answer, settings: S3Setti
   if (code === "RequestTimeTooSkewed") {
     return new StillwakeError("STORE_DENIED", "The artifact store rejects the clock of this machine", {
       retryable: true,
-      remedy: "Correct the time of the machine",
+      remedy: "Correct the clock of the machine",
     });
   }
   if (status === 401 || status === 403 || /Token|AccessKeyId/.test(code)) {

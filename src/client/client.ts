@@ -144,7 +144,7 @@ export class Stillwake extends Reader {
     }
   }
 
-  /** Cancels a waiting job, or requests a running one to stop. Returns its state after the call. */
+  /** Cancels a waiting job, or requests that a running one stops. Returns its state after the call. */
   async cancel(id: string, actor: Actor = {}): Promise<JobState> {
     return calls.controlJob(this.database, "cancel", [checkId(id), actor.reason ?? null, actor.by ?? null]);
   }

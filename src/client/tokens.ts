@@ -8,7 +8,7 @@ import { checkLabel } from "../payload.ts";
 import { type Duration, toInterval } from "../time.ts";
 import { checkLimit, readCursor, writeCursor } from "./pagination.ts";
 
-export type { AuditEntry as Act, Role, TokenInfo } from "../db/calls/access.ts";
+export type { AuditEntry, Role, TokenInfo } from "../db/calls/access.ts";
 
 export interface TokenOptions {
   /** The user or program it is for. */

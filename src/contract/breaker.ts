@@ -30,7 +30,7 @@ export interface Breaker {
   readonly settings: Readonly<Record<string, string | number>>;
   /**
    * Runs `run` and records whether it failed. While the breaker is open, or when this failure opens it, the job is
-   * paused instead, with the reason and the time it resumes; no attempt is charged.
+   * paused instead, with the reason and the time it resumes; no attempt is counted.
    */
   call<Result>(job: BreakerUser, run: () => Promise<Result> | Result): Promise<Result>;
 }

@@ -25,7 +25,7 @@ export class Retry extends StillwakeError {
   }
 }
 
-/** Requeue the job until the given time. It occupies no slot, and no attempt is charged. */
+/** Requeue the job until the given time. It occupies no slot, and no attempt is counted. */
 export class RateLimited extends StillwakeError {
   readonly until: Date | Duration;
 

@@ -28,7 +28,7 @@ export interface Limit {
   readonly settings: Readonly<Record<string, string | number | boolean>>;
   /**
    * Waits for `count` uses; make the calls soon after. When the limit is exhausted for longer than 2 s, the
-   * attempt ends here, uncharged; the job is requeued and its code runs again from the last checkpoint.
+   * attempt ends here and is not counted; the job is requeued and its code runs again from the last checkpoint.
    */
   take(job: LimitUser, count?: number): Promise<void>;
   /** After a call you made yourself: updates the quota from its response and ends the call's use of `concurrency`. */

@@ -68,11 +68,11 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
   /** The longest duration of one attempt. Default: unlimited. */
   timeout?: Duration;
   /**
-   * After this long an attempt releases its job, uncharged, between two steps or two batches of job.each(): for
+   * After this long an attempt releases its job between two steps or two batches of job.each(), and is not counted: for
    * platforms that stop a process after a fixed time. Default: never.
    */
   releaseAfter?: Duration;
-  /** An attempt without a sign of life for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
+  /** An attempt without activity for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
   silence?: Duration;
   /**
    * How a failure is handled, by its code: "retry" by policy, "fatal" without retry, "pause" until an operator resumes

@@ -100,7 +100,7 @@ export function readPaths(input: unknown, paths: readonly string[]): unknown[] {
 }
 
 /**
- * A schema describes the plain values, not sealed ones: replaces each sealed value by a text of 36 characters for
+ * A schema describes the plain values, not sealed ones: replaces each sealed value by a string of 36 characters for
  * validation. `restore` puts the sealed values back into the schema's result.
  */
 export function withPlaceholders(

@@ -189,14 +189,14 @@ export class Database {
 
   /** Once per process, before the first statement: checks that this version supports the schema. */
   #check(): Promise<void> {
-    this.#checked ??= this.#checkPatiently().catch((error) => {
+    this.#checked ??= this.#checkWithRetries().catch((error) => {
       this.#checked = undefined;
       throw error;
     });
     return this.#checked;
   }
 
-  async #checkPatiently(): Promise<void> {
+  async #checkWithRetries(): Promise<void> {
     const deadline = performance.now() + this.#retryTimeoutMs;
     for (;;) {
       try {

@@ -1,4 +1,4 @@
-// `stillwake doctor`: checks a database for installation, durability, connections, hints, and neglected work.
+// `stillwake doctor`: checks a database for installation, durability, connections, hints, and overdue work.
 import pg from "pg";
 import { isPooled } from "./listener.ts";
 import { NEWEST_MIGRATION, schemaName } from "./schema-check.ts";

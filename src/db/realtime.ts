@@ -23,7 +23,7 @@ export function realtimeSql(
   if (!/^[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,4}$/.test(claim)) {
     throw new InvalidInput(`${JSON.stringify(claim)} is not a valid claim name`, {
       field: "realtime.claim",
-      remedy: "Use letters, digits, _ and -, with dots between where it is nested, as in app_metadata.tenant",
+      remedy: "Use letters, digits, _ and -, with dots between the parts of a nested name, as in app_metadata.tenant",
     });
   }
   if (/^(raw_)?user_meta_?data\b/.test(claim)) {

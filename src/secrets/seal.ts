@@ -171,7 +171,7 @@ export function openSealed(ring: KeyRing | undefined, sealed: string, owner: Inp
     decipher.setAuthTag(bytes.subarray(-16));
     return JSON.parse(Buffer.concat([decipher.update(bytes.subarray(0, -16)), decipher.final()]).toString());
   } catch {
-    throw new StillwakeError("SEALED", `input.${at} cannot be opened with key "${id}"`, {
+    throw new StillwakeError("SEALED", `input.${at} cannot be unsealed with key "${id}"`, {
       field: `input.${at}`,
       remedy: `It was sealed for another job, tenant or field, or with another key of the same id. Check key "${id}", and enqueue the job again`,
     });

@@ -1,5 +1,5 @@
 // The artifacts of a job, each with a download button: a link could not carry the token. The list is fetched when a step
-// is saved and when the job settles.
+// is saved and when the job ends.
 
 import { formatBytes } from "../text/format.ts";
 import { saveFile } from "./clipboard.ts";

@@ -114,7 +114,7 @@ export function formatEvent({ kind, data }: Pick<FeedEvent, "kind" | "data">): {
     case "released:time":
       return {
         level: "info",
-        message: "Released: the time limit of its worker is reached. The job resumes from its last checkpoint.",
+        message: "Released: its worker has reached its time limit. The job resumes from its last checkpoint.",
       };
     case "paused":
       return {

@@ -2,7 +2,7 @@
 // runs jobs for a limited time, releases unfinished jobs, and invokes itself while more is due.
 //
 //   invoked (by the previous invocation, a cron job or an enqueuer) -> claim and run until maxDuration is over or nothing is left
-//     -> jobs hand themselves on between batches and steps; the others are stopped and queued again, uncharged
+//     -> jobs are released between batches and steps; the others are stopped and released
 //     -> more due? invoke the next, with depth + 1
 //
 // If an invocation dies, its jobs wait for their leases to expire, and the chain continues with the next trigger, so a

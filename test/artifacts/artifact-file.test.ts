@@ -14,7 +14,7 @@ const { run, start, stillwake, until, name, query, attempts } = await inProcessF
 const root = temporaryDirectory("artifact-files");
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 
-interface Place {
+interface Store {
   /** The `store` option of a worker. */
   options: { store: string; storeCredentials?: { accessKeyId: string; secretAccessKey: string }; scratch: string };
   read(key: string): Buffer;
@@ -24,7 +24,7 @@ interface Place {
   reads(): number | undefined;
 }
 
-const places: Record<string, () => Promise<Place>> = {
+const stores: Record<string, () => Promise<Store>> = {
   async "a directory"() {
     const store = fs.mkdtempSync(path.join(root, "store-"));
     const at = (key: string) => path.join(store, key);
@@ -61,18 +61,18 @@ const keyOf = async (job: string) =>
   (await query<{ key: string }>("select key from stillwake.artifacts where job_id = $1", [job]))[0]!.key;
 
 /** The first attempt stores reports/a.json in a step and fails; the second runs `then`. */
-function secondAttempt<T>(place: Place, content: string, then: (job: JobContext) => Promise<T>) {
-  return run({ worker: place.options, pipeline: twice }, async (job) => {
+function secondAttempt<T>(store: Store, content: string, then: (job: JobContext) => Promise<T>) {
+  return run({ worker: store.options, pipeline: twice }, async (job) => {
     await job.step("make", async () => (await job.artifact("reports/a.json", () => content)).size);
-    if (job.attempt === 1) throw new Error("after it");
+    if (job.attempt === 1) throw new Error("fails after the artifact was stored");
     return then(job);
   });
 }
 
-describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
+describe.each(Object.keys(stores))("a file of an artifact in %s", (kind) => {
   it("is the file that this attempt produced, and nothing is fetched", async () => {
-    const place = await places[kind]!();
-    const { job } = await run({ worker: place.options }, async (context) => {
+    const store = await stores[kind]!();
+    const { job } = await run({ worker: store.options }, async (context) => {
       await context.artifact("reports/a.json", () => '{"made":1}');
       const file = await context.artifactFile("reports/a.json");
       const { mode } = fs.statSync(file);
@@ -81,13 +81,13 @@ describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
     });
     expect(job.failure).toBeNull();
     expect(job.output).toEqual({ inside: "artifacts/reports/a.json", text: '{"made":1}', mode: 0o400 });
-    expect(place.reads() ?? 0).toBe(0);
+    expect(store.reads() ?? 0).toBe(0);
   });
 
   it("is fetched once when an earlier attempt stored it, for concurrent and repeated calls", async () => {
-    const place = await places[kind]!();
+    const store = await stores[kind]!();
     const content = "x".repeat(3_000_000);
-    const { job } = await secondAttempt(place, content, async (context) => {
+    const { job } = await secondAttempt(store, content, async (context) => {
       const fetches = ["reports/a.json", "reports/a.json", "reports/a.json"].map((one) => context.artifactFile(one));
       const files = [...(await Promise.all(fetches)), await context.artifactFile("reports/a.json")];
       const { mode, ino } = fs.statSync(files[0]!);
@@ -111,55 +111,55 @@ describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
       kept: true,
       left: ["artifacts"],
     });
-    expect(place.reads() ?? 1).toBe(1);
+    expect(store.reads() ?? 1).toBe(1);
   });
 
   it("that user code has changed or removed is fetched again", async () => {
-    const place = await places[kind]!();
-    const { job } = await secondAttempt(place, "content", async (context) => {
+    const store = await stores[kind]!();
+    const { job } = await secondAttempt(store, "content", async (context) => {
       const texts: string[] = [];
-      for (const harm of [
+      for (const damage of [
         (file: string) => {
           fs.chmodSync(file, 0o600);
           fs.writeFileSync(file, "CONTENT");
         },
         (file: string) => fs.rmSync(file),
       ]) {
-        harm(await context.artifactFile("reports/a.json"));
+        damage(await context.artifactFile("reports/a.json"));
         texts.push(fs.readFileSync(await context.artifactFile("reports/a.json"), "utf8"));
       }
       return texts;
     });
     expect(job.failure).toBeNull();
     expect(job.output).toEqual(["content", "content"]);
-    expect(place.reads() ?? 3).toBe(3);
+    expect(store.reads() ?? 3).toBe(3);
   });
 
-  it.each<[string, (place: Place, key: string) => void, string, RegExp]>([
+  it.each<[string, (store: Store, key: string) => void, string, RegExp]>([
     [
       "was lost by the store",
-      (place, key) => place.remove(key),
+      (store, key) => store.remove(key),
       "ARTIFACT_MISSING",
       /^The artifact store no longer has reports\/a\.json\. .*from the start/,
     ],
     [
       "has other content now",
-      (place, key) => place.write(key, "CONTENT"),
+      (store, key) => store.write(key, "CONTENT"),
       "ARTIFACT_CHANGED",
       /^The stored content of reports\/a\.json differs from what the job stored/,
     ],
-    ["was truncated", (place, key) => place.write(key, "con"), "ARTIFACT_CHANGED", /differs from what the job stored/],
+    ["was truncated", (store, key) => store.write(key, "con"), "ARTIFACT_CHANGED", /differs from what the job stored/],
     [
       "has grown",
-      (place, key) => place.write(key, "content".repeat(100_000)),
+      (store, key) => store.write(key, "content".repeat(100_000)),
       "ARTIFACT_CHANGED",
       /differs from what the job stored/,
     ],
-  ])("is rejected when it %s, and nothing of it is left", async (_, harm, code, message) => {
-    const place = await places[kind]!();
+  ])("is rejected when it %s, and nothing of it is left", async (_, damage, code, message) => {
+    const store = await stores[kind]!();
     const seen: unknown[] = [];
-    const { job } = await secondAttempt(place, "content", async (context) => {
-      harm(place, await keyOf(context.id));
+    const { job } = await secondAttempt(store, "content", async (context) => {
+      damage(store, await keyOf(context.id));
       const error = await context.artifactFile("reports/a.json").then(String, (thrown) => thrown);
       seen.push(error, fs.readdirSync(await context.scratch()));
       throw error;
@@ -171,8 +171,8 @@ describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
 
 describe("a file of an artifact", () => {
   it("that was never stored is an error with the existing names", async () => {
-    const place = await places["a directory"]!();
-    const { job } = await run({ worker: place.options }, async (context) => {
+    const store = await stores["a directory"]!();
+    const { job } = await run({ worker: store.options }, async (context) => {
       const none = await context.artifactFile("a.json").catch((error) => error.message);
       await context.artifact("b.json", () => "b");
       await context.artifact("c/d.json", () => "d");
@@ -196,23 +196,23 @@ describe("a file of an artifact", () => {
   });
 
   it("of many megabytes is streamed", async () => {
-    const place = await places["a directory"]!();
+    const store = await stores["a directory"]!();
     const block = Buffer.alloc(1024 * 1024, "x");
-    const { job } = await run({ worker: place.options, pipeline: twice }, async (context) => {
+    const { job } = await run({ worker: store.options, pipeline: twice }, async (context) => {
       await context.step("make", async () => {
         await context.artifact("big.bin", async function* () {
           for (let n = 0; n < 64; n++) yield block;
         } as never);
         return null;
       });
-      if (context.attempt === 1) throw new Error("after it");
+      if (context.attempt === 1) throw new Error("fails after the artifact was stored");
       return fs.statSync(await context.artifactFile("big.bin")).size;
     });
     expect(job.output).toBe(64 * 1024 * 1024);
   });
 
   it("is not fetched for an attempt that was replaced", async () => {
-    const place = await places["a directory"]!();
+    const store = await stores["a directory"]!();
     const contract = pipeline(name(), { retry: { attempts: 3 } });
     const { id } = await stillwake.enqueue(contract, null);
     const late: unknown[] = [];
@@ -232,7 +232,7 @@ describe("a file of an artifact", () => {
       await lateIsDone;
       return "late";
     });
-    await start([code], { ...place.options, poll: "20ms", lease: "1h" });
+    await start([code], { ...store.options, poll: "20ms", lease: "1h" });
     expect(await until(id)).toMatchObject({ state: "completed", output: "content", crashes: 1 });
     await lateIsDone;
     expect(late).toEqual([expect.stringMatching(/STOPPED_REPLACED|ATTEMPT_ENDED/)]);

@@ -47,7 +47,7 @@ describe("the name of an artifact", () => {
 
   it.each([
     ["", "is empty"],
-    [42, "is not a text"],
+    [42, "is not a string"],
     ["x".repeat(256), "has 256 bytes, the limit is 255"],
     ["ü".repeat(128), "has 256 bytes"],
     ["/etc/passwd", "starts with a slash"],

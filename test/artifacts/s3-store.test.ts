@@ -101,7 +101,7 @@ describe("a bucket", () => {
     server.skewMs = 3600_000;
     await expect(put(bucket(), "k/1", "x")).rejects.toMatchObject({
       code: "STORE_DENIED",
-      remedy: "Correct the time of the machine",
+      remedy: "Correct the clock of the machine",
     });
   });
 

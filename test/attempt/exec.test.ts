@@ -69,10 +69,10 @@ describe("a command", () => {
   });
 
   it.each<[string, unknown, unknown, unknown, RegExp]>([
-    ["a command that is not a text", 7, [], {}, /command must be a text/],
-    ["an empty command", "", [], {}, /command must be a text/],
+    ["a command that is not a string", 7, [], {}, /command must be a string/],
+    ["an empty command", "", [], {}, /command must be a string/],
     ["a NUL in the command", "ec\0ho", [], {}, /command must be/],
-    ["a NUL in an argument", "echo", ["a", "b\0"], {}, /args\[1\] must be a text without NUL/],
+    ["a NUL in an argument", "echo", ["a", "b\0"], {}, /args\[1\] must be a string without NUL/],
     ["an argument that is a number", "echo", [7], {}, /args\[0\]/],
     ["arguments that are a text", "echo", "a b", {}, /args must be a list/],
     ["an unknown option", "echo", [], { tiemout: "1s" }, /"tiemout".*Known options: timeout, silence, cwd, env, on/],

@@ -174,7 +174,7 @@ describe("the name of a step", () => {
   ])("cannot be %s", async (_, bad) => {
     const { job } = await run((context) => context.step(bad, () => 1));
     expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
-    expect(job.failure!.message).toMatch(/is not a valid step name\. Use a text of 1 to 200 characters/);
+    expect(job.failure!.message).toMatch(/is not a valid step name\. Use a string of 1 to 200 characters/);
   });
 
   it("may be any other text of up to 200 characters", async () => {
@@ -340,7 +340,7 @@ describe("the limits of a step", () => {
   it.each([
     ["log lines", (job: JobContext) => job.log.info("still here")],
     ["progress", (job: JobContext) => job.progress(0.5)],
-  ])("%s are signs of life", async (_, sign) => {
+  ])("%s count as activity", async (_, sign) => {
     const { job } = await run({ pipeline: once }, (context) =>
       context.step("long", { silence: "150ms" }, async () => {
         const began = performance.now();
@@ -881,7 +881,7 @@ describe("after the end of an attempt", () => {
     const late = async () => call(kept!);
     await expect(late()).rejects.toMatchObject({
       code: "ATTEMPT_ENDED",
-      message: `This attempt at job ${id} has ended. Await everything the job does before its function returns`,
+      message: `This attempt of job ${id} has ended. Await everything the job does before its function returns`,
     });
     expect(await readLogs(id)).toEqual([]);
   });

@@ -94,7 +94,7 @@ describe("the sentence of a job that fails without its code", () => {
   });
 
   it.each([
-    ["when it gave no sign of life", { name: "Stopped", code: "SILENT", message: "quiet" }, "Given up after 1"],
+    ["when it was silent", { name: "Stopped", code: "SILENT", message: "quiet" }, "Given up after 1"],
     [
       "but not for an error thrown by its code, whatever its code",
       { name: "Error", code: "TIMEOUT", message: "slow" },

@@ -237,7 +237,7 @@ describe.each(["database", "server"])("on a %s", (where) => {
     );
     expect((await call(["webhooks", "resend", webhooks[0].id])).stdout).toMatch(/will be sent again/);
     expect((await call(["webhooks", "endpoints"])).stdout).toMatch(
-      /^crm +https:\/\/crm\.example\.com\/hook +all outcomes/m,
+      /^crm +https:\/\/crm\.example\.com\/hook +all final states/m,
     );
   });
 

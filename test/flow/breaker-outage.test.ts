@@ -175,7 +175,7 @@ describe("a dependency that keeps failing, with 1,000 queued jobs", () => {
     const healed = performance.now();
     const again = await allComplete(ids, watchedMs + 60_000);
     recordFigure("breaker: healed to all 1,000 completed", Math.round(performance.now() - healed), "ms", note);
-    recordFigure("breaker: jobs that had an attempt charged", again, "", note);
+    recordFigure("breaker: jobs that had an attempt counted", again, "", note);
     // Jobs that failed before it opened.
     expect(again).toBeLessThan(settings.failures);
     expect(api.calls.filter(({ status }) => status === 200)).toHaveLength(1000);

@@ -290,6 +290,16 @@ describe("a spawn", () => {
     );
     await expect(spawn).rejects.toMatchObject({ code: "SW001" });
   });
+
+  it("whose children are not stored in order names those that are missing", async () => {
+    const { parent } = await family({ total: 0, running: [] });
+    const { job, epoch, lease } = parent;
+    const spawn = client.query(
+      "select stillwake.spawn($1, $2, $3, 'more', 'child', '[1]', '{}', array[stillwake.new_id()], 128, 129, 'collect')",
+      [job, epoch, lease],
+    );
+    await expect(spawn).rejects.toThrow("Children 0 to 127 are missing before child 128");
+  });
 });
 
 describe("a worker that dies with a parent and its children", () => {

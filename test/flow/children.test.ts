@@ -40,7 +40,7 @@ describe("a job that spawns", () => {
     expect(await events(id)).toContain("spawned");
   });
 
-  it("occupies no slot while it waits, keeps its position, and is not charged an attempt", async () => {
+  it("occupies no slot while it waits, keeps its position, and does not count the attempt", async () => {
     await start([squares], { slots: 1 });
     const { job, id } = await run(
       { worker: { slots: 1 } },

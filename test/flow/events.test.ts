@@ -10,7 +10,7 @@ const { database, stillwake, run, start, until, query, attempts, logs, events, n
 const approval = z.object({ approved: z.boolean() });
 
 describe("a job that waits for an event", () => {
-  it("occupies no slot, is not charged an attempt, and continues with the data", async () => {
+  it("occupies no slot, does not count the attempt, and continues with the data", async () => {
     const { id, job } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) =>
       job.waitFor("approval", approval),
     );
@@ -63,7 +63,7 @@ describe("a job that waits for an event", () => {
     await stillwake.signal(id, "approval", { approved: "maybe" });
     await until(id, (job) => job.waitingFor === "event" && Number(job.epoch) > 1);
     expect((await logs(id)).map(({ message }) => message).join()).toContain(
-      'The data of signal "approval" do not match the schema',
+      'The data of signal "approval" does not match the schema',
     );
     await stillwake.signal(id, "approval", { approved: true });
     expect(await until(id)).toMatchObject({ output: { approved: true } });

@@ -171,7 +171,7 @@ describe("a key is released", () => {
     expect(rows).toContainEqual({
       act: "skipped",
       count: "1",
-      note: `wait for key k of ${name}, which job ${second.id} has (queued)`,
+      note: `waiting for key k of ${name}, held by job ${second.id} (queued)`,
     });
     expect((await claim()).map(({ job }) => job)).toEqual([second.id]);
     expect(third.existing).toBe(false);

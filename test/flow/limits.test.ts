@@ -334,6 +334,12 @@ describe("a quota learned from responses", () => {
     api.windows({ quotas: [1000], windowMs: 60_000 });
     const pool = fresh();
     const github = limit(pool, { learn: rateLimitHeaders });
+    // Every call has its time in its path.
+    const { fetch } = globalThis;
+    globalThis.fetch = (url, init) => fetch(`${url}/${performance.now()}`, init);
+    onTestFinished(() => {
+      globalThis.fetch = fetch;
+    });
     const code = implement(pipeline(pool, { pool }), async (job) => {
       await (await job.fetch(api.url, undefined, { limit: github })).arrayBuffer();
     });
@@ -348,6 +354,7 @@ describe("a quota learned from responses", () => {
       const state = await quotaOf(pool);
       return state.blockedUntil && state;
     });
+    const seenAt = performance.now();
     const over = blockedUntil!.getTime() - performance.timeOrigin;
     expect(over - refused.at).toBeGreaterThanOrEqual(2000);
     await allAtFirst(jobs, 10_000);
@@ -358,6 +365,8 @@ describe("a quota learned from responses", () => {
     );
     // Of the 29 others only those in flight when it was reported: at most one per slot.
     expect(after.filter(({ at }) => at < over).length).toBeLessThan(12);
+    const madeAt = (call: { path: string }) => Number(call.path.split("/").at(-1));
+    expect(after.filter((call) => madeAt(call) > seenAt && madeAt(call) < over)).toEqual([]);
     expect(api.calls.filter(({ status }) => status === 403)).toHaveLength(1);
   });
 

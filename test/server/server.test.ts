@@ -69,14 +69,14 @@ describe("jobs over HTTP", () => {
     expect((await call("POST", "/v1/jobs/cancel", { body: { ids: [json.id] } })).json.jobs).toEqual([
       { id: json.id, state: "cancelled" },
     ]);
-    const acts = await call("GET", `/v1/audit?target=${json.id}`);
-    expect(acts.json.acts.map(({ act }: { act: string }) => act)).toEqual([
+    const audit = await call("GET", `/v1/audit?target=${json.id}`);
+    expect(audit.json.entries.map(({ act }: { act: string }) => act)).toEqual([
       "retryJob",
       "cancelJob",
       "resumeJob",
       "pauseJob",
     ]);
-    expect(acts.json.acts[3]).toMatchObject({
+    expect(audit.json.entries[3]).toMatchObject({
       actor: "root",
       before: { state: "queued" },
       after: { id: json.id, state: "paused" },
@@ -96,7 +96,7 @@ describe("jobs over HTTP", () => {
     await sw.database.query("alter table stillwake.audit drop constraint shut");
     expect(await steer("cancel")).toBe(200);
     expect(await steer("pause")).toBe(409);
-    expect((await call("GET", `/v1/audit?target=${id}`)).json.acts).toMatchObject([
+    expect((await call("GET", `/v1/audit?target=${id}`)).json.entries).toMatchObject([
       { act: "pauseJob", before: { state: "cancelled" }, after: { refused: "NOT_ALLOWED" } },
       { act: "cancelJob", before: { state: "queued" }, after: { state: "cancelled" } },
     ]);

@@ -4,7 +4,7 @@ import os from "node:os";
 import path from "node:path";
 import { afterAll, onTestFinished, TestRunner } from "vitest";
 
-/** Runs the step after the current test or, outside of a test, after all tests of the file. The last one registered runs first. */
+/** Runs the step after the current test or, outside of a test, after all tests of the file. The last one registered runs first. Not for beforeAll: its steps would be lost. */
 export function cleanUp(step: () => unknown): void {
   const run = async () => void (await step());
   if (TestRunner.getCurrentTest()) onTestFinished(run);

@@ -7,7 +7,7 @@ import type { TestProject } from "vitest/node";
 import { migrate } from "../../src/db/migrate.ts";
 import { startPostgres } from "../../src/postgres/index.ts";
 import { testDatabase } from "../../src/testing/index.ts";
-import { copyCluster, scratchDirectory } from "./database/cluster-files.ts";
+import { copyCluster, removeAbandonedDirectories, scratchDirectory } from "./database/cluster-files.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -52,14 +52,28 @@ export default async function setup(project: TestProject): Promise<() => Promise
 
 /** DATABASE_URL takes precedence, for machines where the embedded Postgres cannot run. */
 async function openServer(): Promise<{ url: string; cluster: string; close(): Promise<void> }> {
-  const { DATABASE_URL, STILLWAKE_TEST_POSTGRES } = process.env;
+  const { DATABASE_URL } = process.env;
   if (DATABASE_URL) return { url: DATABASE_URL, cluster: "", close: async () => {} };
-  const home = scratchDirectory("stillwake-test-");
+  removeAbandonedDirectories();
+  const home = scratchDirectory("test");
+  try {
+    return await startIn(home);
+  } catch (error) {
+    fs.rmSync(home, { recursive: true, force: true, maxRetries: 5 });
+    throw error;
+  }
+}
+
+async function startIn(home: string): Promise<{ url: string; cluster: string; close(): Promise<void> }> {
+  const { STILLWAKE_TEST_POSTGRES } = process.env;
   const binaries = STILLWAKE_TEST_POSTGRES && { binaries: STILLWAKE_TEST_POSTGRES };
   const cluster = path.join(home, "migrated");
   const first = await startPostgres({ dir: cluster, ...binaries });
-  await migrate({ url: first.url });
-  await first.stop();
+  try {
+    await migrate({ url: first.url });
+  } finally {
+    await first.stop();
+  }
   fs.rmSync(path.join(cluster, "server.log"));
   const dir = path.join(home, "server");
   copyCluster(cluster, dir);
@@ -74,7 +88,8 @@ async function openServer(): Promise<{ url: string; cluster: string; close(): Pr
       const kept = await leftoverDatabases(postgres.url);
       await postgres.stop();
       if (kept.length === 0) fs.rmSync(home, { recursive: true, force: true, maxRetries: 5 });
-      else console.error(`Kept ${kept.join(", ")}. To look inside: node scripts/postgres.mjs ${dir}`);
+      else
+        console.error(`Kept ${kept.join(", ")} until the next run. To look inside: node scripts/postgres.mjs ${dir}`);
     },
   };
 }

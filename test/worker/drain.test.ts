@@ -1,5 +1,5 @@
 // How a worker stops: drained by a signal, forced by a second one, or by itself when it is idle, when nothing is left
-// or after one job. Nothing is lost, no attempt is charged, and no process is left running.
+// or after one job. Nothing is lost, no attempt is counted, and no process is left running.
 import fs from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
@@ -86,7 +86,7 @@ describe("SIGTERM", () => {
     expect(await process.waitForLine("worker.stopped")).toMatchObject({ reason: "SIGTERM" });
   });
 
-  it("after the limit stops the job and releases it: no attempt is charged, and finished steps do not run again", async () => {
+  it("after the limit stops the job and releases it: no attempt is counted, and finished steps do not run again", async () => {
     const { process, enqueue, pool } = await worker(["--drain-timeout", "100ms"]);
     const id = await enqueue([nothing("one"), gated("two", "after-the-drain")]);
     await stepOf(id, "two");

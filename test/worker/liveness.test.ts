@@ -70,7 +70,7 @@ describe("a blocked event loop", () => {
 });
 
 describe("a silent runner", () => {
-  it("is killed at its pipeline's silence limit, and its job is charged as a failure, not a crash, and retried", async () => {
+  it("is killed at its pipeline's silence limit, and the attempt is counted as a failure, not a crash, and retried", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const steps = [nothing("one"), turnstile("two", "silent")];
     const { id } = await stillwake.enqueue("strict", { observer: observer.url, steps });

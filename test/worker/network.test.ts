@@ -1,5 +1,5 @@
 // Silent network faults between a worker and Postgres: bytes stop in one or both directions without an error. Each
-// worker has a fault proxy, and a second worker without one, which claims jobs whose lease is lost.
+// worker connects through a fault proxy. A second worker connects directly and claims jobs whose lease is lost.
 import net from "node:net";
 import { describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
@@ -33,32 +33,32 @@ describe("a black hole between the worker and Postgres", () => {
   }, async () => {
     // In parallel, because the faults are independent. Every second lease expires before its fault ends.
     const holes = modes.flatMap((mode, row) =>
-      lengths.map((forMs, column): Hole => ({ mode, forMs, lease: (row + column) % 2 === 0 ? "2s" : "15s" })),
+      lengths.map((forMs, column): Hole => ({ mode, forMs, lease: (row + column) % 2 === 0 ? "2s" : "8s" })),
     );
     const results = await Promise.all(holes.map(throughHole));
     for (const mode of modes) {
-      const of = results.filter(({ hole }) => hole.mode === mode);
-      const most = (figure: (result: Result) => number) => Math.max(...of.map(figure));
+      const ofMode = results.filter(({ hole }) => hole.mode === mode);
+      const max = (figure: (result: Result) => number) => Math.max(...ofMode.map(figure));
       recordFigure(
         `longest wait on a ${mode} connection`,
-        most(({ quietMs }) => quietMs),
+        max(({ quietMs }) => quietMs),
         "ms",
       );
       recordFigure(
         `longest stall after a ${mode} network healed`,
-        most(({ stallMs }) => stallMs),
+        max(({ stallMs }) => stallMs),
         "ms",
       );
       recordFigure(
         `effects of unfinished steps repeated, ${mode}`,
-        of.reduce((sum, { repeats }) => sum + repeats, 0),
+        ofMode.reduce((sum, { repeats }) => sum + repeats, 0),
         "",
-        `of ${of.reduce((sum, { effects }) => sum + effects, 0)}; of finished steps 0`,
+        `of ${ofMode.reduce((sum, { effects }) => sum + effects, 0)}; of finished steps 0`,
       );
     }
     const refused = results.reduce((sum, result) => sum + result.refused, 0);
     recordFigure("late writes of replaced attempts refused", refused, "", "accepted 0");
-    expect(refused, "leases must have been lost, or nothing was tried").toBeGreaterThan(0);
+    expect(refused, "leases must have been lost, or nothing was tested").toBeGreaterThan(0);
   });
 });
 
@@ -81,29 +81,29 @@ async function throughHole(hole: Hole): Promise<Result> {
   const rival = await startRecordedWorker({ url: database.url, name: `${name}-rival`, ...options });
   const sockets = watchSockets(proxy);
 
-  // As many jobs are enqueued as end.
+  // One job is enqueued for each attempt that ends.
   let enqueued = 0;
   let feeding = true;
-  const more = async (count: number) => {
+  const enqueueMore = async (count: number) => {
     enqueued += count;
     await stillwake.enqueueMany(name, new Array(count).fill({}));
   };
   for (const { worker: one } of [worker, rival]) {
     one.events.subscribe(({ kind }) => {
-      if (feeding && kind === "attempt.ended") void more(1);
+      if (feeding && kind === "attempt.ended") void enqueueMore(1);
     });
   }
-  await more(8);
+  await enqueueMore(8);
   await worker.waitForEvent("attempt.ended", { times: 6 });
   await waitFor(() => worker.worker.health().active > 0, { interval: 1 });
 
   proxy.mode = mode;
   if (mode === "silent") proxy.freeze();
-  await lasts(forMs);
+  await sleep(forMs);
   proxy.thaw();
   proxy.mode = "pass";
   const healed = performance.now();
-  // Without help: it claims, runs and settles again.
+  // It claims, runs and settles again without a restart.
   const first = await worker.waitForEvent("attempt.ended", { after: healed, timeout: 40_000 });
   await worker.waitForEvent("claimed", { after: healed, timeout: 40_000 });
   await worker.waitForEvent("attempt.ended", { after: healed, times: 8, timeout: 40_000 });
@@ -117,13 +117,13 @@ async function throughHole(hole: Hole): Promise<Result> {
   );
 
   const quietMs = sockets.longestQuietMs();
-  expect(quietMs, `${name}: a connection was waited for too long`).toBeLessThan(STATEMENT_MS + SLACK_MS);
+  expect(quietMs, `${name}: a call waited too long for a response`).toBeLessThan(STATEMENT_MS + SLACK_MS);
   expect(ended).toEqual([{ state: "completed", count: enqueued }]);
   expect(counted.afterFinish(), `${name}: effects of finished steps`).toEqual([]);
   expect(counted.finished.size).toBe(3 * enqueued);
   expect(worker.worker.state).toBe("working");
   // No connection is left over: four of the pool and the direct one.
-  await waitFor(() => proxy.connections() <= 5, { what: `${name} to have closed what it gave up` });
+  await waitFor(() => proxy.connections() <= 5, { what: `${name} to close the connections that it abandoned` });
   await Promise.all([worker.worker.stop(), rival.worker.stop()]);
   return {
     hole,
@@ -171,6 +171,47 @@ describe("when a firewall drops the state of a worker's connections", () => {
     await worker.worker.stop();
   });
 
+  it("a claim and a recovery that arrive after the worker's lease expired do not recover its own job", async () => {
+    await using proxy = await faultProxy(database.url);
+    const { promise: until, resolve: finish } = deferred();
+    const frozen = pipeline("frozen", { pool: "frozen" });
+    const worker = await startRecordedWorker({
+      url: proxy.url,
+      directUrl: false,
+      name: "frozen",
+      pipelines: [implement(frozen, () => until)],
+      pool: "frozen",
+      slots: 2,
+      lease: "1s",
+      poll: "100ms",
+    });
+    const { id } = await stillwake.enqueue(frozen, {} as never);
+    await worker.waitForEvent("attempt.started");
+    for (const first of ["recovery", "claim"]) {
+      const at = performance.now();
+      await worker.waitForEvent("heartbeat", { after: at });
+      await worker.waitForEvent("claim.empty", { after: at });
+      // Sent over a frozen connection. A heartbeat that finds none free gets no new one.
+      proxy.freeze();
+      proxy.mode = "refuse";
+      if (first === "claim") worker.worker.poke();
+      await waitFor(
+        async () =>
+          (await sql.query("select from stillwake.leases where pool = 'frozen' and until < stillwake.now()")).rowCount,
+      );
+      const thawed = performance.now();
+      proxy.thaw();
+      await worker.waitForEvent("claim.empty", { after: thawed });
+      proxy.mode = "pass";
+      await worker.waitForEvent("heartbeat", { after: thawed });
+    }
+    expect(await stillwake.get(id)).toMatchObject({ state: "running", attempt: 1, crashes: 0 });
+    finish();
+    expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, crashes: 0 });
+    expect(worker.eventsOf("recovered")).toEqual([]);
+    await worker.worker.stop();
+  });
+
   it("statements that arrive after their worker abandoned them change nothing", {
     timeout: 120_000,
   }, async () => {
@@ -205,7 +246,7 @@ async function lateClaim(): Promise<void> {
   await stillwake.enqueueMany("late", new Array(150).fill({}));
   await worker.waitForEvent("attempt.ended", { times: 30, timeout: 30_000 });
   const waited = worker.eventsOf("claimed")[0]!.at - frozen;
-  expect(waited, "the claim was not on a forgotten flow").toBeGreaterThan(STATEMENT_MS - 500);
+  expect(waited, "the claim was not sent over the frozen connection").toBeGreaterThan(STATEMENT_MS - 500);
   proxy.thaw();
   await waitFor(async () => (await states("late")).every(({ state }) => state === "completed"), {
     timeout: 40_000,
@@ -214,7 +255,7 @@ async function lateClaim(): Promise<void> {
   const { rows } = await sql.query(
     "select attempt, crashes, count(*)::int from stillwake.jobs where pool = 'late' group by 1, 2",
   );
-  expect(rows, "jobs that a claim without a worker has taken").toEqual([{ attempt: 1, crashes: 0, count: 150 }]);
+  expect(rows, "jobs claimed by an abandoned statement").toEqual([{ attempt: 1, crashes: 0, count: 150 }]);
   await worker.worker.stop();
 }
 
@@ -232,12 +273,17 @@ async function lateHeartbeat(): Promise<void> {
   await worker.waitForEvent("attempt.started");
   const rival = await startRecordedWorker({ url: database.url, name: "long-rival", ...options });
   await worker.waitForEvent("heartbeat");
-  const frozen = performance.now();
-  proxy.freeze();
-  let slow = await worker.waitForEvent("heartbeat", { after: frozen });
-  // One that was sent before the freeze may be reported after it.
-  if (slow.at - slow.tookMs < frozen) slow = await worker.waitForEvent("heartbeat", { after: slow.at + 1 });
-  expect(slow.tookMs, "the heartbeat was not on a forgotten flow").toBeGreaterThan(1_000);
+  let frozen = 0;
+  let slow = { at: 0, tookMs: 0 };
+  // Another statement may occupy the frozen connection, so that the heartbeat uses a new one: then both are frozen.
+  for (let round = 0; round < 5 && slow.tookMs < 1_000; round++) {
+    frozen = performance.now();
+    proxy.freeze();
+    slow = await worker.waitForEvent("heartbeat", { after: frozen });
+    // One that was sent before the freeze may be reported after it.
+    if (slow.at - slow.tookMs < frozen) slow = await worker.waitForEvent("heartbeat", { after: slow.at + 1 });
+  }
+  expect(slow.tookMs, "the heartbeat was not sent over the frozen connection").toBeGreaterThan(1_000);
   await worker.waitForEvent("hints.ready", { after: frozen, timeout: 30_000 });
   await worker.waitForEvent("heartbeat", { after: frozen, times: 2, timeout: 30_000 });
   const thawed = performance.now();
@@ -245,13 +291,13 @@ async function lateHeartbeat(): Promise<void> {
   await worker.waitForEvent("heartbeat", { after: thawed, times: 2, timeout: 30_000 });
   finish();
   const job = await stillwake.wait(id, { timeout: "20s" });
-  expect(rival.eventsOf("recovered"), "a worker that lives was taken for dead").toEqual([]);
+  expect(rival.eventsOf("recovered"), "jobs of a live worker were recovered").toEqual([]);
   expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0, worker: "long" });
   await worker.worker.stop();
 }
 
 /** Waits in real time, because the duration of the fault is tested. */
-function lasts(ms: number): Promise<void> {
+function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
@@ -276,7 +322,7 @@ async function states(pool: string): Promise<{ state: string; count: number }[]>
 function watchSockets(proxy: FaultProxy): { longestQuietMs(): number } {
   const seen = new Map<net.Socket, { bytesRead: number; since: number }>();
   let longest = 0;
-  const look = () => {
+  const sample = () => {
     const now = performance.now();
     const handles = (process as unknown as { _getActiveHandles(): unknown[] })._getActiveHandles();
     const awaited = new Set(
@@ -290,7 +336,7 @@ function watchSockets(proxy: FaultProxy): { longestQuietMs(): number } {
       else seen.set(socket, { bytesRead, since: now });
     }
   };
-  const timer = setInterval(look, 25);
+  const timer = setInterval(sample, 25);
   return {
     longestQuietMs() {
       clearInterval(timer);

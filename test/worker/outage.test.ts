@@ -127,7 +127,7 @@ describe("during a long outage of the database", () => {
     timeout: (seconds + 60) * 1000,
   }, async () => {
     await using proxy = await faultProxy(server.url);
-    const worker = await startWorker({ url: proxy.url, args: ["--slots", "3", "--name", "patient"] });
+    const worker = await startWorker({ url: proxy.url, args: ["--slots", "3", "--lease", "5s", "--name", "patient"] });
     await worker.waitForLine("hints.ready");
     const steps = [nothing("before"), gated("across", "away"), nothing("after")];
     const jobs = await stillwake.enqueueMany(

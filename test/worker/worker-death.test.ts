@@ -17,6 +17,7 @@ import {
   repeatedSteps,
   round,
   waitDatabaseTime,
+  waitForEnd,
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
 import { processFixture } from "../support/processes/process-fixture.ts";
@@ -266,7 +267,7 @@ describe("a broken session", () => {
       proxy.mode = "pass";
       if (id) {
         await stillwake.cancel(id);
-        await stillwake.wait(id, { timeout: "20s" });
+        await waitForEnd(stillwake, id);
       }
       const first = await stillwake.enqueue("script", { steps: [] });
       await stillwake.wait(first.id, { timeout: "20s" });

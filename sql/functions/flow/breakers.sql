@@ -21,7 +21,7 @@ begin
     perform stillwake.refuse('SW001', format('"%s" is not a valid breaker name', coalesce(p_name, 'null')), 'breaker',
       'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
   elsif v_first < '10 milliseconds' or v_max < v_first or v_growth not between 1 and 100 then
-    perform stillwake.refuse('SW001', format('Breaker "%s" has a pause of %s, growth %s, at most %s', p_name, v_first, v_growth, v_max),
+    perform stillwake.refuse('SW001', format('Breaker "%s" cannot have pause %s, growth %s and max %s', p_name, v_first, v_growth, v_max),
       'pause', 'The pause is at least 10 ms, growth from 1 to 100, max not shorter than the pause.');
   end if;
   select * into v_old from stillwake.breakers where name = p_name;

@@ -67,7 +67,7 @@ begin
   if p_from < v_spawn.spawned or v_count = 0 then
     return v_spawn.spawned;
   elsif p_from > v_spawn.spawned then
-    perform stillwake.refuse('SW001', format('Children %s to %s are missing before the children from %s on', p_from, p_from + v_count - 1, v_spawn.spawned),
+    perform stillwake.refuse('SW001', format('Children %s to %s are missing before child %s', v_spawn.spawned, p_from - 1, p_from),
       'inputs', 'Store them in order.');
   end if;
   if v_options ? 'keys' then

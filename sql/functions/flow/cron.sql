@@ -39,7 +39,7 @@ begin
   v_cron.either := v_parts[3] not like '*%' and v_parts[5] not like '*%';
   if stillwake.cron_day(v_cron, '2000-01-01') is null then
     perform stillwake.refuse('SW001', format('Cron "%s" never matches a day', p_cron), 'cron',
-      'Use a day of the month that its months have.');
+      'Use a day of the month that exists in one of its months.');
   end if;
   return v_cron;
 end
@@ -97,7 +97,7 @@ begin
     v_values := v_values || array(select generate_series(v_low, v_high, v_step));
   end loop;
   if cardinality(v_values) = 0 then
-    perform stillwake.refuse('SW001', format('The %s of cron "%s" is empty', p_field, p_cron), 'cron', 'Write * for every one.');
+    perform stillwake.refuse('SW001', format('The %s of cron "%s" is empty', p_field, p_cron), 'cron', 'Write * for every value.');
   end if;
   return array(select distinct case when p_max = 7 then v % 7 else v end from unnest(v_values) v order by 1);
 end

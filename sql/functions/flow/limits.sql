@@ -31,7 +31,7 @@ begin
   v_new.learn := coalesce((p_settings -> 'learn')::boolean, false);
   if (v_new.max is null) <> (v_new.period is null) or v_new.period not between '100 milliseconds' and '31 days' then
     perform stillwake.refuse('SW001',
-      format('Limit "%s" has max %s per %s', p_name, coalesce(v_new.max::text, '–'), coalesce(v_new.period::text, '–')), 'period',
+      format('Limit "%s" cannot have max %s and period %s', p_name, coalesce(v_new.max::text, '–'), coalesce(v_new.period::text, '–')), 'period',
       'Set both max and period, the period from 100 ms to 31 days.');
   elsif v_new.max is null and v_new.concurrency is null and not v_new.learn then
     perform stillwake.refuse('SW001', format('Limit "%s" limits nothing', p_name), 'max', 'Set max and period, concurrency, or learn.');
@@ -143,7 +143,7 @@ begin
   if p_take < 0 or p_min < 0 or p_min > p_take or p_done < 0 or p_unused < 0 then
     perform stillwake.refuse('SW001',
       format('use_limit(take %s, minimum %s, done %s, unused %s) is out of range', p_take, p_min, p_done, p_unused), 'take',
-      'Take at least as many as you need, and none below 0.');
+      'take must not be less than minimum, and no value may be negative.');
   end if;
   -- Reports count from any caller; only a grant requires the lease.
   select * into v_limit from stillwake.limits l where l.name = p_limit for no key update;

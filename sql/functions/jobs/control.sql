@@ -41,7 +41,7 @@ begin
 end
 $$;
 
--- Ends a waiting job at once; requests a running one to stop, which its worker learns with the next heartbeat. Applies
+-- Ends a waiting job at once; requests that a running one stops, which its worker learns with the next heartbeat. Applies
 -- to its children too. Returns the state of the job: 'cancelled', 'running' (requested) or, for an ended job, the state
 -- it ended in.
 -- Locks: lease, job. Raises SW004.
@@ -112,8 +112,8 @@ declare
   v_children uuid[];
 begin
   if not p_from_start and exists (select from stillwake.live_jobs c where c.parent_id = any (p_ids) and c.cancel is not null) then
-    perform stillwake.refuse('SW006', 'Jobs that it has spawned are still being cancelled', 'id',
-      'Retry it when they have stopped, in a second or two, or from the start.');
+    perform stillwake.refuse('SW006', 'Children of this job are still being cancelled', 'id',
+      'Retry it when they have stopped, after a second or two, or retry it from the start.');
   end if;
   with old as materialized (
     delete from stillwake.ended_jobs e where e.id = any (p_ids) and e.state <> 'completed' returning e.*

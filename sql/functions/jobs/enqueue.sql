@@ -320,7 +320,7 @@ begin
   if jsonb_typeof(p_keys) <> 'array' or jsonb_array_length(p_keys) <> cardinality(p_ids)
     or exists (select from jsonb_array_elements(p_keys) k
       where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
-    perform stillwake.refuse('SW001', 'An idempotency key must be a text of 1 to 500 characters, one per input', 'idempotency_key',
+    perform stillwake.refuse('SW001', 'An idempotency key must be a string of 1 to 500 characters, one per input', 'idempotency_key',
       'Use a shorter one, or a hash of it.');
   end if;
   v_keys := array(select k #>> '{}' from jsonb_array_elements(p_keys) with ordinality as e (k, n) order by n);
@@ -372,7 +372,7 @@ create or replace function stillwake.check_length(p_options jsonb, p_field text)
 language plpgsql immutable as $$
 begin
   if jsonb_typeof(p_options -> p_field) not in ('string', 'null') or length(p_options ->> p_field) not between 1 and 500 then
-    perform stillwake.refuse('SW001', format('%s must be a text of 1 to 500 characters', p_field), p_field,
+    perform stillwake.refuse('SW001', format('%s must be a string of 1 to 500 characters', p_field), p_field,
       'Use a shorter one, or a hash of it.');
   end if;
 end
@@ -406,7 +406,7 @@ begin
   elsif jsonb_typeof(v_labels) <> 'array' or jsonb_array_length(v_labels) <> p_count
     or exists (select from jsonb_array_elements(v_labels) k
       where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
-    perform stillwake.refuse('SW001', format('%s must be texts of 1 to 500 characters, one per input, null for none', v_many), v_many,
+    perform stillwake.refuse('SW001', format('%s must be strings of 1 to 500 characters, one per input, null for none', v_many), v_many,
       'Use a shorter one, or a hash of it.');
   end if;
   return array(select k #>> '{}' from jsonb_array_elements(v_labels) with ordinality as e (k, n) order by n);

@@ -78,7 +78,7 @@ begin
   for v_lease in
     select * from stillwake.leases l
     where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)
-      and l.id <> all (p_except)
+      and l.id <> all (coalesce(p_except, '{}'))
     order by l.until limit p_limit for update skip locked
   loop
     exit when v_count >= p_jobs;

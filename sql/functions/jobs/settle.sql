@@ -45,7 +45,7 @@ begin
   end if;
   if array_position(v_jobs, null) is not null or array_position(v_epochs, null) is not null
     or array_position(v_leases, null) is not null then
-    perform stillwake.refuse('SW001', 'A settlement names job, epoch and lease', 'settlements',
+    perform stillwake.refuse('SW001', 'A settlement must have job, epoch and lease', 'settlements',
       'Pass the three values that claim() returned.');
   elsif exists (select from unnest(v_outputs) o where pg_column_size(o) > 262144 and octet_length(o::text) > 1048576
     and stillwake.compact_size(o) > 1048576) then

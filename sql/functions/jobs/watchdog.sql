@@ -33,7 +33,7 @@ begin
     return next;
   end loop;
   for act, count, note in
-    select 'skipped', f.waiting, format('wait for key %s of %s, which job %s has (%s)', f.key, f.pipeline, f.holder, f.holder_state)
+    select 'skipped', f.waiting, format('waiting for key %s of %s, held by job %s (%s)', f.key, f.pipeline, f.holder, f.holder_state)
     from stillwake.keys_in_demand(20) f
     union all
     select 'skipped', 1, format('%s is open until %s: %s', b.name, case when b.resume_at = 'infinity' then 'it is closed by hand'
@@ -79,7 +79,7 @@ $$;
 
 -- Completes jobs that wait although their progress shows that nothing is left: the last worker died between the end of
 -- the work and the settlement, or there was no work at all. Only for pipelines that opt in, because other pipelines may do more
--- after the last item. No attempt is charged.
+-- after the last item. No attempt is counted.
 create or replace function stillwake.complete_by_progress(p_limit integer) returns bigint
 language plpgsql as $$
 declare
@@ -226,8 +226,8 @@ begin
 end
 $$;
 
--- Deletes, in bounded number, rows that no partition drop reaches: expired idempotency keys, and rows of jobs whose ids
--- carry a time without a partition. Rows of one such week are deleted together, when no job of that week is left.
+-- Deletes a bounded number of rows that are in no partition to drop: expired idempotency keys, and rows of jobs whose ids
+-- contain a time without a partition. Rows of one such week are deleted together, when no job of that week is left.
 create or replace function stillwake.delete_leftovers() returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -259,7 +259,7 @@ begin
 end
 $$;
 
--- Whether any job whose id was created in this week is still here, live or ended.
+-- Whether any job whose id was created in this week still exists, live or ended.
 create or replace function stillwake.has_jobs_of_week(p_week date) returns boolean
 language plpgsql stable as $$
 declare

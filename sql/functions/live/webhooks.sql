@@ -99,7 +99,7 @@ begin
     null;
   end;
   if v_size is null or v_size not between 24 and 64 then
-    perform stillwake.refuse('SW001', 'A secret is whsec_ and 24 to 64 bytes in base64', 'secret', 'Leave it out to have one generated.');
+    perform stillwake.refuse('SW001', 'A secret must be whsec_ followed by 24 to 64 bytes in base64', 'secret', 'Leave it out to have one generated.');
   end if;
   insert into stillwake.endpoint_secrets (secret, endpoint, created_at) values (p_secret, p_endpoint, stillwake.now())
   on conflict do nothing;
@@ -212,7 +212,7 @@ begin
   end if;
   if substring(v_url from '^[^/]+//[^/?#]+') <> substring(v_endpoint.url from '^[^/]+//[^/?#]+') then
     perform stillwake.refuse('SW001', format('The URL is not on the origin of endpoint "%s"', v_name), 'webhook.url',
-      'Its headers and signature are meant for its own receiver: use a URL there, or another endpoint.');
+      'Its headers and signature are for its own receiver only: use a URL of that origin, or another endpoint.');
   elsif v_url is null and v_endpoint.url is null then
     perform stillwake.refuse('SW001', format('Endpoint "%s" has no url', v_name), 'webhook.url', 'Pass one with the job.');
   end if;
@@ -627,7 +627,7 @@ begin
       'It was never created here, or was pruned: delivered webhooks are kept for 7 days, others for 30.');
   elsif exists (select from stillwake.endpoints n where n.name = v_hook.endpoint and n.disabled_at is not null) then
     perform stillwake.refuse('SW006', format('Endpoint "%s" is disabled', v_hook.endpoint), 'endpoint',
-      'Enable it; the webhooks it holds back are sent then.');
+      'Enable it; its held webhooks are then sent.');
   elsif v_hook.sender is not null and v_hook.next_at > stillwake.now() then
     -- A delivery is in flight: if it fails, all retries are available again.
     update stillwake.webhooks w set attempts = 1 where w.id = p_id;

@@ -167,7 +167,7 @@ declare
   v_life stillwake.machine_lives;
 begin
   if coalesce(length(p_machine), 0) not between 1 and 200 then
-    perform stillwake.refuse('SW001', 'A machine has a name of 1 to 200 characters', 'machine', 'Pass the one it has at its provider.');
+    perform stillwake.refuse('SW001', 'A machine has a name of 1 to 200 characters', 'machine', 'Pass the name that its provider uses.');
   end if;
   insert into stillwake.machine_lives (id, machine, pool, ordinal, burst, provider, region, size, slots, requested_at, started_at, price,
     prices, least_seconds)

@@ -76,7 +76,7 @@ language sql stable as $$
     not e.oom and not e.broke and (p_life.left_at is not null or p_life.left_reason is not null or p_life.registered_at is not null
       and (p_life.retired_at is not null or e.requested or coalesce(e.code = '0', false)))
   from (
-    -- An exit code from 128 on encodes the signal; on a machine that was requested to stop it is not a failure.
+    -- An exit code from 128 on encodes the signal; on a machine that got a stop request it is not a failure.
     select s.*, s.signal is null and coalesce(s.code, '0') <> '0' and not s.requested and p_life.retired_at is null
       and not (s.stopping and length(s.code) = 3 and s.code >= '128') as broke
     from (

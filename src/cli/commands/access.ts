@@ -124,7 +124,7 @@ export const auditCommand: Command = {
   async run(context) {
     const { target, limit, cursor } = context.flags;
     const query = { target, limit: parseInteger(limit, "limit"), cursor };
-    const request = { query, field: "acts" };
+    const request = { query, field: "entries" };
     return printResources(context, "audit", auditColumns, "There are no audit entries.", request);
   },
 };

@@ -12,7 +12,7 @@ export const devCommand: Command = {
     slots: "<n> concurrent jobs (default: 4)",
     port: "<port> the first to try (default: STILLWAKE_PORT or 4700)",
     enqueue:
-      "<pipeline> enqueue a job at the start and follow it; an unfinished one of an earlier start is followed instead",
+      "<pipeline> enqueue a job at the start and follow it; an unfinished job of an earlier start is followed instead",
     input: "<json> the input of that job: JSON, or @file",
     demo: "load the two demo pipelines beside your own",
     ...databaseFlags,

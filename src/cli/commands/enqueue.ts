@@ -24,7 +24,7 @@ export const enqueueCommand: Command = {
     priority: "<n> higher runs first, -1000 to 1000",
     pool: "<name> instead of the pipeline's pool",
     attempts: "<n> the maximum number of attempts",
-    webhook: "<url> to call when the job settles: a URL, or the name of an endpoint",
+    webhook: "<url> to call when the job ends: a URL, or the name of an endpoint",
     follow: "then follow the job; exits 0 when it completed, 1 when it failed or was cancelled",
     wait: "like --follow, without the log lines",
     ...apiFlags,

@@ -69,7 +69,7 @@ async function runOrchestrator({ flags, config, screen }: CommandContext): Promi
     }
     const stopped = waitForStopSignal();
     const started = orchestrator.start().then(() => true);
-    // The start waits for a database that is away; a signal must not.
+    // The start waits for a database that cannot be reached; a signal must not.
     if (!(await Promise.race([started, stopped.then(() => false)]))) return 0;
     log.info(
       { event: "orchestrator", fleet: orchestrator.fleet },

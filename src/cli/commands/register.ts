@@ -31,7 +31,7 @@ export const registerCommand: Command = {
   },
 };
 
-/** How long to wait for a database that is away. */
+/** How long to wait for a database that cannot be reached. */
 const RETRY_TIMEOUT = "10s";
 /** The reason of a worker that has registered its pipelines; their names follow. */
 const REGISTERED = "registered: ";

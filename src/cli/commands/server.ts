@@ -68,7 +68,7 @@ async function runServer({ flags, config, screen }: CommandContext): Promise<num
   const stopping = new AbortController();
   const runOrchestrator = async (own: Orchestrator) => {
     if (!(await startWithRetry(own, screen))) return;
-    screen.printStderr(`Starting machines as fleet ${own.fleet}; an enqueue over this API and POST /v1/poke wake it`);
+    screen.printStderr(`Starting machines as fleet ${own.fleet}; enqueues over this API and POST /v1/poke notify it`);
     const print = (level: "info" | "warn", message: string) =>
       screen[level === "info" ? "printVerbose" : "printStderr"](escapeLine(message));
     await registerProject(flags, config, { print, signal: stopping.signal });
@@ -79,7 +79,7 @@ async function runServer({ flags, config, screen }: CommandContext): Promise<num
     const listening = await server.listen({ port, ...(host && { host }) });
     screen.print(`Stillwake serves ${listening.url}${flags.noAuth ? ", without tokens" : ""}`);
     if (orchestrator) orchestration = runOrchestrator(orchestrator);
-    // Not awaited: signals must be handled while the database is away.
+    // Not awaited: signals must be handled while the database cannot be reached.
     void printSetupHints(server, screen, { tokens: !flags.noAuth, secret: config.secret !== undefined });
     await waitForStopSignal();
     return 0;
@@ -116,7 +116,7 @@ function formatError(error: unknown): string {
 }
 
 /**
- * The API is served even while the orchestrator cannot start: a database may be away, and a copied database needs a
+ * The API is served even while the orchestrator cannot start: a database may be down, and a copied database needs a
  * decision of the operator. Returns false when the orchestrator was stopped first.
  */
 async function startWithRetry(orchestrator: Orchestrator, screen: Screen): Promise<boolean> {

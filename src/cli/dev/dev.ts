@@ -168,7 +168,7 @@ async function start(
       ? "Open it and watch demo-survivor lose its runner and resume. Then press Enqueue and start demo-report."
       : project.hasDemo
         ? "Open it, press Enqueue, and start demo-report or demo-survivor."
-        : "Open it, press Enqueue, and start one of your pipelines. Restart this after a change of their code.",
+        : "Open it, press Enqueue, and start one of your pipelines. Restart this after you change their code.",
     ...(open.part?.lines ?? []).map(escapeLine),
     `Stop with Ctrl-C. The data stays in ${open.postgres ? config.dir : database}, and jobs resume at the next start.`,
   ];

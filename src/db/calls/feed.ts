@@ -15,7 +15,7 @@ export interface JobStatus {
   missing: string[] | null;
 }
 
-interface EndFacts {
+interface EndData {
   state: "completed" | "failed" | "cancelled";
   output: unknown;
   failure: Failure | null;
@@ -29,7 +29,7 @@ interface Common {
 export type LiveRow = Common &
   (
     | { what: "state"; seq: string; data: JobStatus }
-    | { what: "end"; seq: string; data: EndFacts }
+    | { what: "end"; seq: string; data: EndData }
     | {
         what: "feed";
         seq: string;

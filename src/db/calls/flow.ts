@@ -144,7 +144,7 @@ export interface LimitState {
   /** When uses become available, if there are none now. */
   until: Date | null;
   reason: string | null;
-  /** The budget that the service reported, for a limit with `learn`. */
+  /** The quota that the service reported, for a limit with `learn`. */
   reported: { max: number | null; remaining: number; resetAt: Date } | null;
   /** The service rejected a call: no calls before this time. */
   blockedUntil: Date | null;

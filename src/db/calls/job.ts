@@ -56,7 +56,7 @@ export interface Job {
   children: { total: number; completed: number; failed: number; cancelled: number } | null;
   /** The seq of the last line or event in its feed, a whole number as a string. */
   lastSeq: string;
-  /** In a brief list: fields that were left out because they are too large. */
+  /** In a brief list: fields that were omitted because they are too large. */
   omitted?: string[];
 }
 

@@ -96,7 +96,7 @@ function matches(text: string): string {
 /** One execution of a job under one lease. */
 export interface Attempt {
   epoch: string;
-  /** The number it was charged as. An attempt that was released has the same number as the next one. */
+  /** The number it was counted as. An attempt that was released has the same number as the next one. */
   attempt: number;
   worker: string | null;
   claimedAt: Date;
@@ -126,7 +126,7 @@ export interface Step {
   tookMs: number | null;
   /** With the option `outputs`. */
   output?: unknown;
-  /** The output was left out, because those before it exceed 2 MB. */
+  /** The output was omitted, because those before it exceed 2 MB. */
   omitted?: true;
 }
 

@@ -56,7 +56,9 @@ export interface ClaimRequest {
   versions?: number[] | null;
   oldest?: number[] | null;
   cursor?: string | null;
-  /** The leases of the jobs that the worker runs: its own claim does not recover them. */
+  /** A fresh random uuid; default: a new one. */
+  leaseId?: string;
+  /** The leases of the worker, which its own claim does not recover. */
   held?: string[];
 }
 
@@ -74,13 +76,13 @@ export async function settleAndClaim(
     versions = null,
     oldest = null,
     cursor = null,
+    leaseId = randomUUID(),
     held = [],
   }: ClaimRequest,
 ): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
-  // The lease id is chosen here, so that a repeated call returns the jobs of the first call. The repeat claims nothing
+  // The lease id is chosen by the caller, so that a repeated call returns the jobs of the first call. The repeat claims nothing
   // itself: the first call may arrive long after it, when the network recovers, and must then find its lease taken.
   const json = JSON.stringify(settlements);
-  const id = randomUUID();
   const rows = await database.repeat<ClaimedJob & { refused: string[] | null }>(
     `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace,
       origin, cursor, refused
@@ -93,7 +95,7 @@ export async function settleAndClaim(
         pipelines,
         again ? 0 : limit,
         lease,
-        id,
+        leaseId,
         presence,
         versions,
         oldest,
@@ -283,11 +285,15 @@ export async function runDueSchedules(database: Database, pool: string): Promise
   return row?.in_ms == null ? null : Number(row.in_ms);
 }
 
-export async function recoverStale(database: Database, pool: string): Promise<number> {
+/** `held`: leases of the caller, which a statement that was sent before a freeze of the caller must not recover after it. */
+export async function recoverStale(database: Database, pool: string, held: string[]): Promise<number> {
   // Not after an outage: if it was longer than a lease, the caller's own leases look expired until it heartbeats.
-  const [row] = await database.repeat<{ count: number }>(`select ${database.schema}.recover($1, $2, 1000) as count`, {
-    values: (again) => [again ? 0 : 100, pool],
-  });
+  const [row] = await database.repeat<{ count: number }>(
+    `select ${database.schema}.recover($1, $2, 1000, $3) as count`,
+    {
+      values: (again) => [again ? 0 : 100, pool, held],
+    },
+  );
   return row?.count ?? 0;
 }
 

@@ -113,7 +113,7 @@ function control<Body extends z.ZodType>(
 }
 
 export const cancel = control(
-  "Cancels a waiting job, or requests a running one to stop",
+  "Cancels a waiting job, or requests that a running one stops",
   Reason,
   ({ stillwake, body }, id, by) => stillwake.cancel(id, { by, ...withoutUndefined(body) }),
 );

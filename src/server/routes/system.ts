@@ -70,13 +70,13 @@ export const stats = operation({
 
 export const watchdog = operation({
   summary: "Runs the maintenance that must happen even without workers; call every minute, from any scheduler",
-  response: z.object({ acts: z.array(z.object({ act: z.string(), count: z.int(), note: z.string() })) }),
+  response: z.object({ actions: z.array(z.object({ act: z.string(), count: z.int(), note: z.string() })) }),
   // Not audited: a scheduler calls it every minute.
   audit: null,
   async handle({ stillwake, context, request }) {
-    const acts = await stillwake.watchdog();
+    const actions = await stillwake.watchdog();
     pokeOrchestrator(context, request);
-    return { acts };
+    return { actions };
   },
 });
 

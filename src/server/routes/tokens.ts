@@ -89,10 +89,10 @@ export const audit = operation({
     limit: z.coerce.number().int().min(1).max(200).optional(),
     cursor: z.string().max(100).optional(),
   }),
-  response: z.object({ acts: z.array(schemas.AuditEntry), cursor: z.string().nullable() }),
+  response: z.object({ entries: z.array(schemas.AuditEntry), cursor: z.string().nullable() }),
   async handle({ stillwake, query }) {
     const { entries, cursor } = await stillwake.tokens.audit(withoutUndefined(query));
-    return { acts: entries, cursor };
+    return { entries, cursor };
   },
 });
 

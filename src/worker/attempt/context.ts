@@ -141,7 +141,7 @@ export class JobContext {
     return this.#attempt.scratch();
   }
 
-  /** Redacts a value from logs, progress and failures of this job: a text, or all leaves of an object. */
+  /** Redacts a value from logs, progress and failures of this job: a string, or all leaves of an object. */
   secret(value: unknown): void {
     this.#attempt.redactor.add(value);
   }

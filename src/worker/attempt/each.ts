@@ -134,15 +134,15 @@ class BatchedList<Item, Tx> {
   async process(items: Items<Item>, size: number, parallel: number): Promise<Each> {
     const attempt = this.#attempt;
     const running = new Set<Promise<void>>();
-    let handsOn = false;
+    let releases = false;
     try {
       for await (const { first, batch } of splitIntoBatches(items, this.#position, size)) {
         if (running.size >= parallel) await Promise.race(running);
         if (this.#failed) break;
         const outOfTime = performance.now() + this.#longestMs > attempt.releaseAt;
         // Another running step would lose its work.
-        handsOn = this.#done > this.#doneBefore && outOfTime && attempt.steps.runningCount <= 1;
-        if (handsOn) break;
+        releases = this.#done > this.#doneBefore && outOfTime && attempt.steps.runningCount <= 1;
+        if (releases) break;
         attempt.check();
         const run = this.#runBatch(batch, first).finally(() => running.delete(run));
         running.add(run);
@@ -153,7 +153,7 @@ class BatchedList<Item, Tx> {
     // Running batches finish even after a failure: their work is saved.
     await Promise.all(running);
     if (this.#failed) throw this.#failed.error;
-    if (handsOn) {
+    if (releases) {
       const message = `The job is released with ${this.#describeProgress()} done`;
       return attempt.suspend({ kind: "released", reason: "released:time" }, message);
     }

@@ -69,7 +69,7 @@ class Scope implements StepScope {
 }
 
 export function attemptEnded(job: string): StillwakeError {
-  return new StillwakeError("ATTEMPT_ENDED", `This attempt at job ${job} has ended`, {
+  return new StillwakeError("ATTEMPT_ENDED", `This attempt of job ${job} has ended`, {
     remedy: "Await everything the job does before its function returns",
   });
 }
@@ -375,6 +375,6 @@ function checkName(name: string): void {
   if (typeof name === "string" && name.length >= 1 && name.length <= 200 && !findUnstorable(name)) return;
   throw new InvalidInput(`${JSON.stringify(name)} is not a valid step name`, {
     field: "name",
-    remedy: "Use a text of 1 to 200 characters",
+    remedy: "Use a string of 1 to 200 characters",
   });
 }

@@ -256,10 +256,10 @@ const isWhole = (value: unknown) => Number.isInteger(value) && (value as number)
 const rules: Record<keyof ExecOptions, [check: (value: unknown) => boolean, rule: string]> = {
   timeout: [(value) => durationMs(value as string, "timeout") > 0, "a positive duration"],
   silence: [(value) => durationMs(value as string, "silence") > 0, "a positive duration"],
-  cwd: [isText, "a text without NUL"],
+  cwd: [isText, "a string without NUL"],
   env: [
     (value) => isObject(value) && Object.entries(value).every(([name, text]) => /^[^=\0]+$/.test(name) && isText(text)),
-    "an object of texts without NUL; names must not contain = or NUL",
+    "an object of strings without NUL; names must not contain = or NUL",
   ],
   on: [
     (value) => isFunction(value) || (isObject(value) && Object.keys(value).every(isSentenceKey)),
@@ -269,7 +269,7 @@ const rules: Record<keyof ExecOptions, [check: (value: unknown) => boolean, rule
   stdin: [
     (value) =>
       typeof value === "string" || (isObject(value) && (ArrayBuffer.isView(value) || Symbol.asyncIterator in value)),
-    "a text, a Uint8Array or an async iterable of these",
+    "a string, a Uint8Array or an async iterable of these",
   ],
   maxOutput: [isWhole, "a number of bytes"],
   log: [(value) => ["all", "stderr", "none"].includes(value as string), '"all", "stderr" or "none"'],
@@ -277,7 +277,7 @@ const rules: Record<keyof ExecOptions, [check: (value: unknown) => boolean, rule
     (value) => ["info", "success", "warning", "error"].includes(value as string),
     '"info", "success", "warning" or "error"',
   ],
-  okCodes: [(value) => Array.isArray(value) && value.every(isWhole), "a list of exit codes"],
+  okCodes: [(value) => Array.isArray(value) && value.every(isWhole), "an array of exit codes"],
 };
 
 function checkArguments(
@@ -285,10 +285,10 @@ function checkArguments(
   args: unknown,
   options: ExecOptions,
 ): { timeoutMs: number; silenceMs: number } {
-  if (!isText(command) || command === "") reject("command", "a text without NUL");
-  if (!Array.isArray(args)) reject("args", "a list of texts");
+  if (!isText(command) || command === "") reject("command", "a string without NUL");
+  if (!Array.isArray(args)) reject("args", "an array of strings");
   const invalid = args.findIndex((arg) => !isText(arg));
-  if (invalid >= 0) reject(`args[${invalid}]`, "a text without NUL");
+  if (invalid >= 0) reject(`args[${invalid}]`, "a string without NUL");
   if (!isObject(options)) reject("options", "an object");
   for (const [name, value] of Object.entries(options)) {
     if (!Object.hasOwn(rules, name)) {

@@ -1,7 +1,7 @@
 // The claim loop of a keeper. A round settles the finished attempts and claims jobs for the free slots, in one
 // statement and one commit. Two rounds may be in flight, so that Postgres works while this process prepares the next.
 // Attempts that finish in the same turn of the event loop are settled together.
-
+import { randomUUID } from "node:crypto";
 import type { JobState } from "../../db/calls/job.ts";
 import { type ClaimedJob, type ClaimRequest, type Settlement, settle, settleAndClaim } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
@@ -17,7 +17,7 @@ export interface ClaimLoopOptions {
   database: Database;
   events: WorkerEvents;
   tracing: Tracing;
-  request: Omit<ClaimRequest, "limit" | "presence" | "cursor" | "held">;
+  request: Omit<ClaimRequest, "limit" | "presence" | "cursor" | "leaseId" | "held">;
   slots: number;
   /** The number of jobs to claim in total. */
   maxClaims: number;
@@ -60,6 +60,8 @@ export class ClaimLoop {
   #reserved = 0;
   #claimed = 0;
   #failures = 0;
+  /** The leases that claims in flight may have taken. */
+  readonly #requestedLeases = new Set<string>();
   /** Where the last claim ended in a pool that alternates between keys or tenants. */
   #cursor: string | null = null;
   #closed = false;
@@ -75,6 +77,11 @@ export class ClaimLoop {
   /** It would claim, but every slot is taken. */
   get full(): boolean {
     return this.#claiming && this.#freeSlots <= 0;
+  }
+
+  /** The leases of this worker: those of its jobs, and those that claims in flight may have taken. */
+  get held(): string[] {
+    return [...this.#requestedLeases, ...this.#options.held()];
   }
 
   get inFlight(): number {
@@ -149,7 +156,7 @@ export class ClaimLoop {
   }
 
   async #settleAndClaim(finished: FinishedAttempt[], limit: number): Promise<void> {
-    const { database, events, tracing, request, presence, held, ensureFresh } = this.#options;
+    const { database, events, tracing, request, presence, ensureFresh } = this.#options;
     const { onClaimed, onPresenceChanged, onExhausted } = this.#options;
     const hinted = this.#hinted;
     this.#claimDue = false;
@@ -159,15 +166,12 @@ export class ClaimLoop {
     const sentAt = performance.now();
     const settlements = finished.map(({ settlement }) => settlement);
     const sentPresence = presence();
-    const { refused, claimed } = await tracing.claim(() =>
-      settleAndClaim(database, settlements, {
-        ...request,
-        limit,
-        presence: sentPresence,
-        cursor: this.#cursor,
-        held: held(),
-      }),
-    );
+    const leaseId = randomUUID();
+    this.#requestedLeases.add(leaseId);
+    const claim = { ...request, limit, presence: sentPresence, cursor: this.#cursor, leaseId, held: this.held };
+    const { refused, claimed } = await tracing
+      .claim(() => settleAndClaim(database, settlements, claim))
+      .finally(() => this.#requestedLeases.delete(leaseId));
     this.#reportSettled(finished, refused);
     if (claimed.length === 0) events.emit({ kind: "claim.empty", hinted });
     else events.emit({ kind: "claimed", count: claimed.length, tookMs: performance.now() - sentAt });

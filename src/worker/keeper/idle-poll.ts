@@ -20,6 +20,8 @@ export interface IdlePollOptions {
   pollWithHintsMs: number;
   /** Awaited before expired leases are recovered: see Heartbeat.ensureFresh(). */
   ensureFresh(): Promise<void> | undefined;
+  /** The leases of this worker. */
+  held(): string[];
   /** There may be work. */
   onDue(): void;
 }
@@ -89,13 +91,13 @@ export class IdlePoll {
   }
 
   async #recoverAndClaim(): Promise<void> {
-    const { database, events, claimable, ensureFresh } = this.#options;
+    const { database, events, claimable, held, ensureFresh } = this.#options;
     this.#timer = undefined;
     // An empty pool has nothing to recover. A worker that has started and died since is found by the claim itself.
     if (this.#poolEmpty) return this.#claim();
     try {
       await ensureFresh();
-      const count = await recoverStale(database, claimable.pool);
+      const count = await recoverStale(database, claimable.pool, held());
       if (count > 0) events.emit({ kind: "recovered", count, reason: "stale" });
     } catch {}
     this.#claim();

@@ -116,6 +116,7 @@ export class Keeper {
       ...options,
       claimable,
       ensureFresh,
+      held: () => this.#claimLoop.held,
       onDue: () => this.#claimLoop.requestClaim(),
     });
     this.#scheduleTicker = new ScheduleTicker({ database, pool, full: () => this.#claimLoop.full });

@@ -78,7 +78,7 @@ export class LeasedJob implements Port, Lease {
   readonly lease: string;
   readonly startedAt = performance.now();
   run: Run | undefined;
-  /** Why it was requested to stop. */
+  /** Why a stop was requested. */
   stopping: StopReason | undefined;
   /** The code has ended or was abandoned; the settlement may still be in flight. */
   ended = false;

@@ -20,7 +20,7 @@ export class Redactor {
     this.#onAdd = onAdd;
   }
 
-  /** Registers a text, or all leaves of an object: a JSON key file is as secret as its private key. */
+  /** Registers a string, or all leaves of an object: a JSON key file is as secret as its private key. */
   add(secret: unknown): void {
     if (typeof secret === "string" && secret.length < MIN_SECRET_LENGTH) {
       throw new InvalidInput(
@@ -32,9 +32,9 @@ export class Redactor {
       );
     }
     if (typeof secret !== "string" && (typeof secret !== "object" || secret === null)) {
-      throw new InvalidInput(`A secret must be a text or an object, not ${typeof secret}`, {
+      throw new InvalidInput(`A secret must be a string or an object, not ${typeof secret}`, {
         field: "secret",
-        remedy: "Pass a text or an object",
+        remedy: "Pass a string or an object",
       });
     }
     this.register(secret);

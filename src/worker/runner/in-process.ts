@@ -17,7 +17,7 @@ export interface InProcessRunnerOptions {
   graceMs: number;
   env: Readonly<Record<string, string | undefined>>;
   crash?: ShouldCrash | undefined;
-  /** performance.now() from which an attempt hands its job on at the next step or batch. */
+  /** performance.now() from which an attempt releases its job at the next step or batch. */
   releaseAt?: number;
 }
 

@@ -60,14 +60,14 @@ export const mutants = [
     new: '  operate: ["reader", "operator", "admin"],',
   },
   {
-    name: "a read token of one job opens every job",
+    name: "a read token of one job gives access to every job",
     killedBy: "test/server/access.test.ts",
     only: "GET /v1/jobs/:id$",
     old: "if (id !== undefined) return job.id === id;",
     new: "if (id !== undefined) return true;",
   },
   {
-    name: "a read token of one key opens the whole pipeline",
+    name: "a read token of one key gives access to the whole pipeline",
     killedBy: "test/server/access.test.ts",
     only: "GET /v1/jobs/:id$",
     old: "job.pipeline === pipeline && job.key === key && job",
@@ -99,7 +99,7 @@ export const mutants = [
     new: "return { ...job, failure",
   },
   {
-    name: "a read token of one key opens the jobs of every tenant with that key",
+    name: "a read token of one key gives access to the jobs of every tenant with that key",
     killedBy: "test/server/tenants.test.ts",
     only: "gives access to jobs of its tenant",
     old: "job.key === key && job.tenant === tenant;",

@@ -21,6 +21,22 @@ export const mutants = [
     ],
   },
   {
+    name: "a worker's claim does not name its leases",
+    killedBy: "test/worker/network.test.ts",
+    only: "do not recover its own job",
+    file: "src/worker/keeper/claim-loop.ts",
+    old: "leaseId, held: this.held }",
+    new: "leaseId }",
+  },
+  {
+    name: "a worker's recovery does not name its leases",
+    killedBy: "test/worker/network.test.ts",
+    only: "do not recover its own job",
+    file: "src/worker/keeper/idle-poll.ts",
+    old: "recoverStale(database, claimable.pool, held())",
+    new: "recoverStale(database, claimable.pool, [])",
+  },
+  {
     name: "a worker without a free slot runs no schedules",
     killedBy: "test/flow/schedules-worker.test.ts",
     only: "creates the jobs of occurrences in time",

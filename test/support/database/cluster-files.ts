@@ -9,10 +9,29 @@ const MEMORY = "/dev/shm";
 /** Containers often have a /dev/shm of 64 MB. */
 const MIN_FREE_BYTES = 4 * 2 ** 30;
 
-export function scratchDirectory(prefix: string): string {
-  const dir = fs.mkdtempSync(path.join(memoryIsLarge() ? MEMORY : os.tmpdir(), prefix));
+/** The name has the pid of this process, for `removeAbandonedDirectories`. */
+export function scratchDirectory(name: string): string {
+  const place = memoryIsLarge() ? MEMORY : os.tmpdir();
+  const dir = fs.mkdtempSync(path.join(place, `stillwake-${name}-${process.pid}-`));
   fs.chmodSync(dir, 0o755);
   return dir;
+}
+
+/** Removes what killed runs have left in memory, and what failed ones have kept there. */
+export function removeAbandonedDirectories(): void {
+  if (!fs.existsSync(MEMORY)) return;
+  for (const name of fs.readdirSync(MEMORY)) {
+    const pid = /^stillwake-\w+-(\d+)-/.exec(name)?.[1];
+    if (pid && !isAlive(Number(pid))) fs.rmSync(path.join(MEMORY, name), { recursive: true, force: true });
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
 }
 
 function memoryIsLarge(): boolean {

@@ -24,7 +24,7 @@ export async function startPostgresServer(
   settings: Record<string, string | number> = {},
   build?: string,
 ): Promise<PostgresServer> {
-  const home = scratchDirectory("stillwake-own-");
+  const home = scratchDirectory("own");
   const dir = path.join(home, "server");
   const cluster = build === undefined && inject("cluster");
   if (cluster) copyCluster(cluster, dir);

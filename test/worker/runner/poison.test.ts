@@ -245,6 +245,6 @@ describe("a deploy", () => {
       expect(observer.reportsOf(id).filter(({ step }) => step === "before")).toHaveLength(1);
       await stillwake.cancel(id);
     }
-    recordFigure("crashes charged by deploys", 0, "crashes", `${deploys * ids.length} jobs released`);
+    recordFigure("crashes counted by deploys", 0, "crashes", `${deploys * ids.length} jobs released`);
   }, 300_000);
 });

@@ -119,4 +119,4 @@ export const useStats = (span: string, parts: number, enabled = true) =>
 export const useTokens = (enabled = true) =>
   useApiQuery<{ tokens: api.Token[] }>("/v1/tokens", { ...unchanging, enabled });
 export const useAuditEntries = (query: { target?: string; limit?: number; cursor?: string }, enabled = true) =>
-  useApiQuery<{ acts: api.AuditEntry[]; cursor: string | null }>("/v1/audit", { ...unchanging, query, enabled });
+  useApiQuery<{ entries: api.AuditEntry[]; cursor: string | null }>("/v1/audit", { ...unchanging, query, enabled });

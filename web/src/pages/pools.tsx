@@ -1,4 +1,4 @@
-// Pools with their machines and workers: what each does, and why it does not do more.
+// Pools with their machines and workers: their state, and what limits them.
 
 import { Empty, ErrorCallout, Loaded, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { useEffect, useRef } from "react";

@@ -9,7 +9,7 @@ const WRAPPERS = new Set(["RETRIES_EXHAUSTED", "POISONED"]);
 const remedies: Record<string, string> = {
   RUNNER_OOM: "Give its runner more memory, or process smaller pieces in the step.",
   RUNNER_KILLED: "The system killed its runner, often because of a lack of memory. Check the machine.",
-  RUNNER_EXITED: "Its code ended the process. Look for process.exit, and at the log lines before.",
+  RUNNER_EXITED: "Its code ended the process. Look for process.exit, and check the last log lines.",
   LEASE_EXPIRED: "The machine was lost, disconnected or frozen. Check whether it is still up.",
   TIMEOUT: "The attempt exceeded the pipeline's timeout. Raise the timeout, or split the work into steps.",
   SILENT: "The attempt exceeded the pipeline's silence limit. Log or report progress more often, or raise silence.",

@@ -48,7 +48,7 @@ export async function readFeed<Read>(step: StepHandle, feed: Feed<Read>, cache: 
     step.signal.throwIfAborted();
     const old = copy && (await read(feed, file, copy.offset).catch(() => undefined));
     const day = copy && new Date(copy.checkedAt).toISOString().slice(0, 10);
-    const instead = old === undefined ? KEEPS_OLD : `: using the copy of ${day}`;
+    const instead = old === undefined ? KEEPS_OLD : `: using the copy from ${day}`;
     step.log.warn(`${label} could not be downloaded (${reasonOf(error)})${instead}`);
     return old;
   }

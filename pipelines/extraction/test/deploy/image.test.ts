@@ -153,7 +153,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
       "SIGTERM",
     );
     expect((await ended).code).toBe(0);
-    // The job may have completed just then; otherwise it is queued again and no attempt is charged.
+    // The job may have completed just then; otherwise it is queued again and no attempt is counted.
     const job = await stillwake.get(id);
     if (job.state !== "completed") expect(job).toMatchObject({ state: "queued", attempt: 0 });
     const { stdout } = await worker("--drain");

@@ -152,7 +152,7 @@ describe("a feed", () => {
       respond = failure;
       const { known, lines } = await exploitation(["CVE-1900-0001"], feeds, undefined, cache);
       expect(known["CVE-1900-0001"]?.epss).toBe(0.25);
-      expect(lines[0]).toBe(`warning EPSS could not be downloaded (${reason}): using the copy of ${day}`);
+      expect(lines[0]).toBe(`warning EPSS could not be downloaded (${reason}): using the copy from ${day}`);
     }
     expect(fs.readdirSync(path.join(cache, "feeds"))).toHaveLength(1);
   });

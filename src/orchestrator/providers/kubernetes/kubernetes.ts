@@ -157,7 +157,7 @@ class Kubernetes implements Provider {
     const certain = !unsure;
     if (!job) {
       if (refusal) throw certain ? refusal : asUncertain(refusal);
-      throw new ProviderError("unstartable", `Job ${name} existed and is gone`, { certain });
+      throw new ProviderError("unstartable", `Job ${name} existed and was deleted`, { certain });
     }
     if (job === "foreign") {
       throw new ProviderError("unstartable", `Job ${name} exists and does not belong to this fleet`, {

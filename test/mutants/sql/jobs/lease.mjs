@@ -19,14 +19,14 @@ export const mutants = [
     name: "recovery does not check the lease again after locking it",
     killedBy: "test/claim/interleave.test.ts",
     old: `where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)
-      and l.id <> all (p_except)
+      and l.id <> all (coalesce(p_except, '{}'))
     order by l.until limit p_limit for update skip locked`,
     new: `where l.id = any (array(select d.id from stillwake.leases d where d.until < v_now and (p_pool is null or d.pool = p_pool)))
     order by l.until limit p_limit for update`,
   },
   {
     name: "a claim recovers leases that its worker holds",
-    old: "and l.id <> all (p_except)",
+    old: "and l.id <> all (coalesce(p_except, '{}'))",
     new: "",
   },
   {

@@ -4,6 +4,12 @@ export const killedBy = "test/model/model.test.ts";
 
 export const mutants = [
   {
+    name: "a job moves to a larger pool that does not exist",
+    killedBy: "test/orchestrator/machine-calls.test.ts",
+    old: "select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger_pool'",
+    new: "select p.machines ->> 'larger_pool' into v_larger from stillwake.pools p",
+  },
+  {
     name: "completing a job checks only that the job is running",
     old: "where j.id = e.id and j.epoch = e.epoch and j.lease_id is not distinct from e.lease",
     new: "where j.id = e.id and (j.lease_id is null) = (e.lease is null)",

@@ -59,7 +59,7 @@ export function AuditPanel({
       <Loaded query={entries}>
         {(page) => (
           <>
-            {page.acts.length === 0 ? (
+            {page.entries.length === 0 ? (
               <Empty title={target === "" ? "No entries yet" : "No entries for this target"}>
                 <p>
                   Every action through the server is recorded before it is executed, and kept for 400 days. Inputs and
@@ -70,7 +70,7 @@ export function AuditPanel({
               <Table
                 label="Audit log"
                 columns={columns}
-                rows={page.acts}
+                rows={page.entries}
                 keyOf={({ id }) => id}
                 details={(entry) => open === entry.id && <Change entry={entry} />}
               />

@@ -50,7 +50,7 @@ export function LimitPanel({
             <Empty title="No limits yet">
               <p>
                 A limit shares the calls that a service allows among all workers, and learns the quota from its
-                responses. A job that finds it used up waits without a worker.
+                responses. While it is used up, jobs wait without occupying a worker.
               </p>
               <pre>{'const github = limit("github", { max: 5000, per: "1h", learn: rateLimitHeaders });'}</pre>
             </Empty>

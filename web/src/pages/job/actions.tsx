@@ -67,7 +67,7 @@ export function JobActions({ job, eventStep, onDone }: { job: api.Job; eventStep
           title="Cancel this job?"
           text={
             isRunning
-              ? `${escapeText(pipeline)} is requested to stop and is killed if it does not. Its checkpoints are kept, and it can be retried.`
+              ? `${escapeText(pipeline)} receives a stop request and is killed if it does not stop. Its checkpoints are kept, and it can be retried.`
               : "The job ends without running. It can be retried."
           }
           confirm="Cancel job"

@@ -134,7 +134,7 @@ export function Facts({ job }: { job: api.Job }) {
     ["Epoch", job.epoch],
   ];
   return (
-    <Panel title="Facts">
+    <Panel title="Details">
       <dl className="facts">
         {facts
           .filter(([, value]) => value)

@@ -89,7 +89,7 @@ export function BulkBar({
       <ConfirmButton
         label="Cancel…"
         title={`Cancel ${plural(cancellable.length, "job")}?`}
-        text={`${excluded(selected.size - cancellable.length, "has ended", "have ended")}Waiting jobs end at once; running jobs are asked to stop. Their checkpoints are kept, and they can be retried.`}
+        text={`${excluded(selected.size - cancellable.length, "has ended", "have ended")}Waiting jobs end at once; running jobs receive a stop request. Their checkpoints are kept, and they can be retried.`}
         confirm={`Cancel ${plural(cancellable.length, "job")}`}
         disabled={cancellable.length === 0}
         onConfirm={() => apply("cancel", cancellable, summarizeCancel)}

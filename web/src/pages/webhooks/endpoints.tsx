@@ -88,7 +88,7 @@ function Target({ endpoint: { url, headers, body } }: { endpoint: api.Endpoint }
 function Events({ endpoint: { on, pipelines } }: { endpoint: api.Endpoint }) {
   return (
     <div className="lines">
-      <span>{on.length === 3 ? "all ends" : on.join(", ")}</span>
+      <span>{on.length === 3 ? "all final states" : on.join(", ")}</span>
       <span className="soft untrusted">
         {pipelines.length === 0 ? "of jobs that use it" : `of all jobs of ${escapeText(pipelines.join(", "))}`}
       </span>

@@ -4,7 +4,7 @@ import { type Axis, type Band, buildAxis, findGaps, type Gap, type Outcome } fro
 
 export interface AttemptData {
   epoch: string;
-  /** The server's count. It restarts when an ended job is retried, and does not grow when an attempt is given back. */
+  /** The server's count. It restarts when an ended job is retried, and does not grow when an attempt is released. */
   attempt: number;
   claimedAt: string;
   endedAt: string | null;

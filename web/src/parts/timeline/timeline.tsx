@@ -284,8 +284,6 @@ export function outcomeText(outcome: Outcome | null, runnerLost: boolean): strin
       return "running";
     case "lost":
       return runnerLost ? "runner lost" : "worker lost";
-    case "released":
-      return "given back";
     default:
       return outcome;
   }
