@@ -74,7 +74,7 @@ describe("a command", () => {
     ["a NUL in the command", "ec\0ho", [], {}, /command must be/],
     ["a NUL in an argument", "echo", ["a", "b\0"], {}, /args\[1\] must be a string without NUL/],
     ["an argument that is a number", "echo", [7], {}, /args\[0\]/],
-    ["arguments that are a text", "echo", "a b", {}, /args must be a list/],
+    ["arguments that are a string", "echo", "a b", {}, /args must be an array/],
     ["an unknown option", "echo", [], { tiemout: "1s" }, /"tiemout".*Known options: timeout, silence, cwd, env, on/],
     ["a timeout that is a number", "echo", [], { timeout: 5 }, /timeout 5 is not a duration/],
     ["a timeout of nothing", "echo", [], { timeout: "0s" }, /timeout must be a positive duration/],

@@ -143,7 +143,8 @@ describe("SIGTERM", () => {
       "grace 300ms",
     );
     expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 0 });
-    expect(await events(id)).toEqual(["aborted:shutdown"]);
+    // A claim that was in flight when the drain began may get the released job once more, and it is released again.
+    expect(new Set(await events(id))).toEqual(new Set(["aborted:shutdown"]));
   });
 
   it("leaves no process behind: no runner, no command, no daemon of a command", async () => {

@@ -161,7 +161,8 @@ describe("during a long outage of the database", () => {
     recordFigure("worker: connects per second while the database is away", asked, "/s", `${seconds} s`);
     recordFigure("worker: processor time while the database is away", cpu * 100, "%", `${seconds} s`);
     recordFigure("worker: the database is back to all settled", settled, "ms");
-    expect(asked).toBeLessThan(2.5);
+    // The pauses grow: the first seconds have more connects than the rest.
+    expect(asked).toBeLessThan(FULL ? 2.5 : 5);
     expect(asked, "it must go on asking").toBeGreaterThan(0.1);
     expect(cpu).toBeLessThan(0.05);
     expect(loud.length, JSON.stringify(loud)).toBeLessThan(10);
