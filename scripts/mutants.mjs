@@ -20,7 +20,8 @@ const COPIED = [
 /** For one mutant, and for all tests together without a mutant. */
 const MUTANT_LIMIT_MS = 180_000;
 const UNMUTATED_LIMIT_MS = 900_000;
-const CONCURRENCY = 2;
+/** Most tests wait for processes and leases most of the time. */
+const CONCURRENCY = os.availableParallelism() + 1;
 // An engine that cannot run at all is not a mutant, and a timeout proves nothing: the test must fail at what the mutant changes.
 const BROKEN =
   /syntax error|timed out in \d+ms|(column|function|relation|operator|type|schema|record|procedure)\b[^\n]{0,200}(does not exist|is ambiguous|has no field)|not unique/i;

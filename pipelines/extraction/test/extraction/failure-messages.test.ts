@@ -146,13 +146,16 @@ describe("a database that fails", { timeout: 120_000 }, () => {
     const holder = await setup.pool.connect();
     await holder.query("begin; lock table extraction.dependencies in access exclusive mode");
     const extracted = extract({ repository: "acme/small" });
-    /** Terminates the connection that waits for the table, like a failover. */
+    /** Terminates the connection that waits for the table, like a failover. It takes a moment to end. */
+    const terminated: number[] = [];
     const terminate = async () => {
       // Not on the holder: pg_stat_activity does not change within a transaction.
       const { rows } = await setup.pool.query(
-        `select pg_terminate_backend(pid) from pg_stat_activity
-         where datname = current_database() and wait_event_type = 'Lock' and query like '%extraction.dependencies%'`,
+        `select pid, pg_terminate_backend(pid) from pg_stat_activity
+         where datname = current_database() and wait_event_type = 'Lock' and query like '%extraction.dependencies%' and pid <> all ($1)`,
+        [terminated],
       );
+      terminated.push(...rows.map(({ pid }) => pid));
       return rows.length > 0;
     };
     await waitFor(terminate, { timeout: 60_000, what: "the first connection" });
