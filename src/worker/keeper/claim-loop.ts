@@ -25,7 +25,7 @@ export interface ClaimLoopOptions {
   /** The number of jobs whose code runs. */
   active(): number;
   /** The leases of the jobs whose code runs. */
-  held(): string[];
+  held(): Iterable<string>;
   /** Awaited before a claim, because a claim recovers expired leases: see Heartbeat.ensureFresh(). */
   ensureFresh(): Promise<void> | undefined;
   onClaimed(job: ClaimedJob, claimedAt: number): void;

@@ -93,13 +93,12 @@ export class Keeper {
     };
     const claimable = claimableBy(pool, pipelines);
     const ensureFresh = () => this.#heartbeat.ensureFresh();
-    const leases = () => [...this.#jobs.values()].filter(({ stopping }) => stopping?.kind !== "replaced");
     this.#claimLoop = new ClaimLoop({
       ...options,
       ensureFresh,
       request: { ...claimable, worker, lease: `${leaseMs} milliseconds` },
       active: () => this.#active,
-      held: () => [...new Set(leases().map(({ lease }) => lease))],
+      held: () => this.#heldLeases(),
       onClaimed: (job, claimedAt) => this.#start(job, claimedAt),
       onPresenceChanged: () => this.#heartbeat.sendNow(),
       onSettled: (finished, refused) => this.#onSettled(finished, refused),
@@ -108,7 +107,7 @@ export class Keeper {
     });
     this.#heartbeat = new Heartbeat({
       ...options,
-      leases,
+      leases: () => [...this.#jobs.values()].filter(({ stopping }) => stopping?.kind !== "replaced"),
       onVerdict: (verdict, lease) => this.#onVerdict(verdict, lease),
       onExtended: (leases, sentAt) => this.#onExtended(leases, sentAt),
     });
@@ -120,6 +119,13 @@ export class Keeper {
       onDue: () => this.#claimLoop.requestClaim(),
     });
     this.#scheduleTicker = new ScheduleTicker({ database, pool, full: () => this.#claimLoop.full });
+  }
+
+  /** Called for every claim, with up to a thousand jobs. */
+  #heldLeases(): Set<string> {
+    const held = new Set<string>();
+    for (const { lease, stopping } of this.#jobs.values()) if (stopping?.kind !== "replaced") held.add(lease);
+    return held;
   }
 
   /** The number of jobs whose code runs. */
