@@ -85,7 +85,7 @@ export const mutants = [
   {
     name: "a heartbeat waits for a locked lease",
     killedBy: "test/attempt/step-limits.test.ts",
-    only: "lingering",
+    only: "that a long transaction has locked",
     old: "set lock_timeout = '500ms' as",
     new: "set lock_timeout = '20s' as",
   },
