@@ -173,7 +173,7 @@ export const mutants = [
     name: "a waiting parent loses its position in the queue order",
     killedBy: "test/model/children/children.test.ts",
     old: "order_at = case when p_awaits is not null and p_waiting_for is not null then p_job.run_at end",
-    new: "place = null",
+    new: "order_at = null",
   },
   {
     name: "the end of a job sends no hint to its watchers",
