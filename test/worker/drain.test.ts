@@ -144,7 +144,7 @@ describe("SIGTERM", () => {
     );
     expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 0 });
     // A claim that was in flight when the drain began may get the released job once more, and it is released again.
-    expect(new Set(await events(id))).toEqual(new Set(["aborted:shutdown"]));
+    expect(["aborted:shutdown", "aborted:shutdown,aborted:shutdown"]).toContain((await events(id)).join());
   });
 
   it("leaves no process behind: no runner, no command, no daemon of a command", async () => {
