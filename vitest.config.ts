@@ -6,6 +6,7 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts", "pipelines/*/test/**/*.test.ts"],
     globalSetup: "test/support/global.ts",
+    setupFiles: "test/support/register-process.ts",
     pool: "forks",
     // At most six: all share one Postgres with 200 connections.
     maxWorkers: Math.min(os.availableParallelism() + 1, 6),

@@ -1,5 +1,5 @@
 // A reporter for scripts/test.mjs: which files have failed, and with what. A file in which an error was caught by nobody has failed as well, though all its tests
-// have passed; an error of no file at all is nobody's.
+// have passed, and so has one whose process was killed; an error of no file at all is nobody's.
 import fs from "node:fs";
 import path from "node:path";
 
@@ -10,16 +10,24 @@ export default class FailedFiles {
       const name = file === undefined ? "" : path.relative(process.cwd(), file);
       failed.set(name, [...(failed.get(name) ?? []), error]);
     };
+    const [lost, others] = [unhandled.filter(isLostProcess), unhandled.filter((error) => !isLostProcess(error))];
     for (const module of modules) {
+      if (lost.length > 0 && module.state() === "pending") add(module.moduleId, "its process was killed");
       if (module.state() !== "failed") continue;
       for (const error of module.errors()) add(module.moduleId, summary(error));
       for (const test of module.children.allTests("failed"))
         for (const error of test.result().errors ?? []) add(module.moduleId, `${test.fullName}: ${summary(error)}`);
       if (!failed.has(path.relative(process.cwd(), module.moduleId))) add(module.moduleId, "a hook or suite failed");
     }
-    for (const error of unhandled) add(error.VITEST_TEST_PATH, `caught by no test: ${summary(error)}`);
+    if (lost.length > failed.size) others.push(...lost);
+    for (const error of others) add(error.VITEST_TEST_PATH, `caught by no test: ${summary(error)}`);
     fs.writeFileSync(process.env.STILLWAKE_FAILED_FILES, JSON.stringify(Object.fromEntries(failed)));
   }
+}
+
+/** Vitest does not say whose process it was. */
+function isLostProcess({ message }) {
+  return String(message).startsWith("[vitest-pool]: Worker");
 }
 
 function summary({ name, message, stack }) {

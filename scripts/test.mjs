@@ -32,26 +32,31 @@ if (mode === "--long" && chosen.length === 0) chosen.push(...longFiles());
 await ensure();
 const whole = chosen.length === 0;
 const checked = whole || mode === "--quick" ? check() : true;
-const failedFiles = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-tests-")), "failed.json");
+const runFiles = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-tests-"));
+const failedFiles = path.join(runFiles, "failed.json");
 const env = {
   ...process.env,
   // In a pipe or a log file the summary is plain text.
   ...(process.stdout.isTTY || process.env.FORCE_COLOR ? {} : { NO_COLOR: "1" }),
   ...(mode === "--long" && { STILLWAKE_FULL: "1" }),
   STILLWAKE_FAILED_FILES: failedFiles,
+  STILLWAKE_TEST_PROCESSES: runFiles,
 };
+const reporters = ["default", inRoot("scripts/stalled-files.mjs"), inRoot("scripts/failed-files.mjs")].map(
+  (reporter) => `--reporter=${reporter}`,
+);
 
-let status = await run(whole ? ["--reporter=default", `--reporter=${inRoot("scripts/failed-files.mjs")}`] : chosen);
+let status = await run([...(mode === "--long" ? [] : reporters), ...chosen]);
 const failures = status === 1 && whole ? readFailures() : {};
 const repeated = Object.keys(failures);
 if (repeated.length > 0 && repeated.length <= MAX_REPEATED && !repeated.includes("")) {
   console.error(`\nRunning again, alone: ${repeated.join(", ")}\n`);
-  status = await run(["--maxWorkers=1", ...repeated]);
+  status = await run([...reporters, "--maxWorkers=1", ...repeated]);
   if (status === 0) console.error("\nFailed beside other tests and passed alone:");
 }
 // Printed last, where readers of a long log look first.
 for (const [file, errors] of Object.entries(failures)) console.error(`\n${[file, ...errors].join("\n")}`);
-fs.rmSync(path.dirname(failedFiles), { recursive: true, force: true });
+fs.rmSync(runFiles, { recursive: true, force: true });
 if (!checked) console.error("The tests ran, but a static check failed; see above.");
 process.exit(status === 0 && checked ? 0 : status || 1);
 

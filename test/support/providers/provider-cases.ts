@@ -79,8 +79,11 @@ export function localFixture(): ProviderFixture & { dir: string } {
     readEnvironment: (name) => leaders(`ENDS=${ends}`, `STILLWAKE_MACHINE=${name}`)[0]!.variables,
     async exit(name, code) {
       const all = findProcesses(`STILLWAKE_MACHINE=${name}`, `ENDS=${ends}`);
-      await waitFor(() => fs.existsSync(fifo(name)), { what: "the FIFO of the machine" });
-      fs.writeFileSync(fifo(name), `${code}\n`);
+      // Without O_NONBLOCK this process would be blocked until the machine reads.
+      const open = () => fs.openSync(fifo(name), fs.constants.O_WRONLY | fs.constants.O_NONBLOCK);
+      const file = await waitFor(open, { what: "the machine to read its FIFO" });
+      fs.writeSync(file, `${code}\n`);
+      fs.closeSync(file);
       await waitFor(() => !all.some(({ pid }) => isAlive(pid)), { what: "its exit" });
     },
     async addForeign({ name, fleet = "", pool = "" }) {
