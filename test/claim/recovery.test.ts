@@ -110,6 +110,33 @@ describe("expiry", () => {
     expect((await readJob(client, started.job)).state).toBe("queued");
     expect(await settle(client, await take("w3"), outcomes.completed)).toBe("completed");
   });
+
+  it("pauses a job that cannot be ended, and the pool's other jobs are claimed", async () => {
+    await client.query("select stillwake.register_pipeline('guarded')");
+    await client.query(`create function guard() returns trigger language plpgsql as
+      $$ begin if new.pipeline = 'guarded' then raise exception 'not in this table'; end if; return new; end $$`);
+    await client.query(
+      "create trigger guard before insert on stillwake.ended_jobs for each row execute function guard()",
+    );
+    const guarded = await enqueue(client, "guarded", { expires_in: "1 minute" });
+    const expired = await enqueue(client, "sturdy", { expires_in: "1 minute", priority: -9 });
+    await travel(client, "61s");
+    const good = await enqueue(client, "sturdy");
+    const held = await take("w1");
+    expect(held.job).toBe(good);
+    expect(await settle(client, held, outcomes.completed)).toBe("completed");
+    expect((await readJob(client, expired)).failure.code).toBe("EXPIRED");
+    expect(await readJob(client, guarded)).toMatchObject({
+      state: "paused",
+      pause: { reason: expect.stringMatching(/^The job expired at .* could not be ended: not in this table$/) },
+    });
+    await client.query("select * from stillwake.watchdog()");
+    const pauses = "select count(*)::int from stillwake.feed where job_id = $1 and kind = 'paused'";
+    expect(await first(client, pauses, [guarded])).toBe(1);
+    await client.query("drop trigger guard on stillwake.ended_jobs");
+    expect(await first(client, "select stillwake.cancel($1)", [guarded])).toBe("cancelled");
+    expect(await violations(client)).toEqual([]);
+  });
 });
 
 describe("a hint", () => {

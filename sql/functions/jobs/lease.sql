@@ -171,7 +171,9 @@ begin
 end
 $$;
 
--- Ends jobs that no worker has started by their expires_at. Locks: live_jobs, skipping locked ones.
+-- Ends jobs that no worker has started by their expires_at. One that cannot be ended (a trigger of the application, for
+-- example) is paused with the reason and does not expire again: every claim of its pool calls this. Locks: live_jobs,
+-- skipping locked ones.
 create or replace function stillwake.expire(p_limit integer default 100, p_pool text default null) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -184,10 +186,20 @@ begin
     where j.expires_at <= v_now and j.started_at is null and (p_pool is null or j.pool = p_pool)
     order by j.expires_at limit p_limit for update skip locked
   loop
-    perform stillwake.end_job(v_job, 'failed', jsonb_build_object('name', 'Expired', 'code', 'EXPIRED',
-      'message', format('Expired at %s before a worker could start it',
-        to_char(v_job.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
-    v_count := v_count + 1;
+    begin
+      perform stillwake.end_job(v_job, 'failed', jsonb_build_object('name', 'Expired', 'code', 'EXPIRED',
+        'message', format('Expired at %s before a worker could start it',
+          to_char(v_job.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+      v_count := v_count + 1;
+    exception
+    when deadlock_detected or serialization_failure then
+      raise;
+    when others then
+      raise warning 'Job % has expired and cannot be ended: %', v_job.id, sqlerrm;
+      update stillwake.live_jobs set expires_at = null where id = v_job.id;
+      perform stillwake.pause_queued(v_job.id, left(format('The job expired at %s and could not be ended: %s',
+        to_char(v_job.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), sqlerrm), 500), null, null);
+    end;
   end loop;
   return v_count;
 end

@@ -89,4 +89,16 @@ export const mutants = [
     old: "set lock_timeout = '500ms' as",
     new: "set lock_timeout = '20s' as",
   },
+  {
+    name: "an expired job that cannot be ended stops the claims of its pool",
+    killedBy: "test/claim/recovery.test.ts",
+    old: "raise warning 'Job % has expired and cannot be ended: %', v_job.id, sqlerrm;",
+    new: "raise;",
+  },
+  {
+    name: "an expired job that cannot be ended is tried again with every claim",
+    killedBy: "test/claim/recovery.test.ts",
+    old: "update stillwake.live_jobs set expires_at = null where id = v_job.id;",
+    new: "",
+  },
 ];
