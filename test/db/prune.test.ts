@@ -134,4 +134,31 @@ describe("retention", () => {
     expect(await exists(job)).toBe(false);
     expect(await enqueue(client, "brief", key)).not.toBe(job);
   });
+
+  it("keeps the children of a parent that still waits, and drops them when it has ended", async () => {
+    await client.query(
+      `select stillwake.register_pipeline('parent'), stillwake.register_pipeline('child', '{"keep_completed": "3 days"}')`,
+    );
+    await enqueue(client, "parent");
+    const [parent] = await claim(client, "w1", ["parent"]);
+    await client.query(
+      `select stillwake.spawn($1, $2, $3, 'parts', 'child', '[1, 2, 3]', '{}', array(select stillwake.new_id() from generate_series(1, 3)),
+        0, 3, 'fail')`,
+      [parent!.job, parent!.epoch, parent!.lease],
+    );
+    const waits = { outcome: "slept", waiting_for: "children", awaits: "parts" } as const;
+    expect(await settle(client, parent!, waits)).toBe("queued");
+    const ended = await claim(client, "w1", ["child"], { limit: 2 });
+    for (const child of ended) expect(await settle(client, child, outcomes.completed)).toBe("completed");
+    for (let day = 1; day <= 40; day++) await nextDay();
+    for (const { job } of ended) expect(await exists(job)).toBe(true);
+
+    const [last] = await claim(client, "w1", ["child"]);
+    expect(await settle(client, last!, outcomes.completed)).toBe("completed");
+    const [resumed] = await claim(client, "w1", ["parent"]);
+    expect(resumed!.job).toBe(parent!.job);
+    expect(await settle(client, resumed!, outcomes.completed)).toBe("completed");
+    for (let day = 1; day <= 25; day++) await nextDay();
+    for (const { job } of ended) expect(await exists(job)).toBe(false);
+  });
 });

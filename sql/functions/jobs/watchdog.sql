@@ -197,8 +197,9 @@ exception when lock_not_available then
 end
 $$;
 
--- Drops old partitions: ended jobs with the week in which their retention ended; attempts, checkpoints and feed of a
--- week when no job created in that week is left. Locks: the parent tables, with lock_timeout.
+-- Drops old partitions: ended jobs with the week in which their retention ended, except children whose parent is live
+-- and may still read their results; attempts, checkpoints and feed of a week when no job created in that week is left.
+-- Locks: the parent tables, with lock_timeout.
 create or replace function stillwake.prune() returns table (act text, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $$
 declare
@@ -212,6 +213,8 @@ begin
       else p.week + 7 <= v_today and not stillwake.has_jobs_of_week(p.week) end
   loop
     begin
+      -- With more children than one call moves, the partition is dropped by a later call.
+      continue when v_part.parent = 'ended_jobs' and not stillwake.keep_children_of_live(v_part.name, 10000);
       execute format('drop table stillwake.%I', v_part.name);
       v_done := v_done || v_part.name;
     exception when lock_not_available then
@@ -223,6 +226,23 @@ begin
   count := cardinality(v_done);
   note := coalesce(nullif(array_to_string(v_done, ', '), ''), 'no partition is past its retention');
   return next;
+end
+$$;
+
+-- Moves children of live parents from a partition of ended_jobs into that of two weeks later. Returns whether none is
+-- left. Locks: the moved rows.
+create or replace function stillwake.keep_children_of_live(p_partition text, p_limit integer) returns boolean
+language plpgsql as $$
+declare
+  v_ids uuid[];
+begin
+  execute format('select array(select e.id from stillwake.%I e where e.parent_id is not null
+    and exists (select from stillwake.live_jobs p where p.id = e.parent_id) limit $1)', p_partition) into v_ids using p_limit;
+  if v_ids <> '{}' then
+    execute format('update stillwake.ended_jobs e set forget_on = $1 where e.id = any ($2) and e.tableoid = %L::regclass',
+      'stillwake.' || quote_ident(p_partition)) using stillwake.forget_on(stillwake.now(), '14 days'), v_ids;
+  end if;
+  return cardinality(v_ids) < p_limit;
 end
 $$;
 

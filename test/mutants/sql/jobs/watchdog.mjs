@@ -15,4 +15,10 @@ export const mutants = [
     old: "from stillwake.run_schedules(1000) r",
     new: "from stillwake.run_schedules(0) r",
   },
+  {
+    name: "children are dropped while their parent waits",
+    killedBy: "test/db/prune.test.ts",
+    old: "and not stillwake.keep_children_of_live(v_part.name, 10000)",
+    new: "and false",
+  },
 ];
