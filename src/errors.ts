@@ -215,3 +215,13 @@ const transient = new Set(
 export function isTransient(thrown: unknown): boolean {
   return transient.has((thrown as { code?: string })?.code ?? "");
 }
+
+/**
+ * Postgres rejects these values for good: an exception raised by a trigger, a data or constraint violation, or a program
+ * limit. A missing partition is not the fault of the values.
+ */
+export function isRejection(thrown: unknown): boolean {
+  if (thrown instanceof InvalidInput) return true;
+  const { code = "", message = "" } = (thrown ?? {}) as { code?: string; message?: string };
+  return /^(P0|22|23|44|54)[0-9A-Z]{3}$/.test(code) && !message.startsWith("no partition of relation");
+}

@@ -170,6 +170,7 @@ export class Worker {
       database: this.#databaseUp ? "up" : "down",
       hints: this.#presence?.ready ? "ready" : this.#hintsUnavailable || !this.#presence ? "unavailable" : "lost",
       draining: this.#state === "draining",
+      rejectedSettlements: this.#keeper?.rejected ?? 0,
       lastHeartbeatAgoMs:
         this.#keeper && this.#keeper.active > 0 ? performance.now() - this.#keeper.lastHeartbeatAt : null,
     };

@@ -85,9 +85,12 @@ describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("an epoch and a seque
       lease: next.claimed[0]!.lease_id,
       outcome: "released" as const,
     };
-    next = await settleAndClaim(stillwake.database, [{ ...released, epoch: grown(1n) }], { ...request, pipelines: [] });
+    next = await settleAndClaim(stillwake.database, [JSON.stringify({ ...released, epoch: grown(1n) })], {
+      ...request,
+      pipelines: [],
+    });
     expect(next).toEqual({ refused: [id], claimed: [] });
-    next = await settleAndClaim(stillwake.database, [released], request);
+    next = await settleAndClaim(stillwake.database, [JSON.stringify(released)], request);
     expect(next).toMatchObject({ refused: [], claimed: [{ job_id: id, epoch: grown(3n) }] });
     passed("settle_and_claim");
 

@@ -116,7 +116,11 @@ describe("the response to a claim is lost", () => {
     let settlements: Settlement[] = [];
     for (const left of [2, 1, 0]) {
       const cut = proxy.cutAfterServerReceives((sent) => sent.includes("settle_and_claim"));
-      const { refused, claimed } = await settleAndClaim(stillwake.database, settlements, request);
+      const { refused, claimed } = await settleAndClaim(
+        stillwake.database,
+        settlements.map((one) => JSON.stringify(one)),
+        request,
+      );
       await cut;
       expect(refused).toEqual([]);
       const { jobs } = await stillwake.list({ pool: "claims" });

@@ -63,9 +63,10 @@ export interface ClaimRequest {
 }
 
 /** Settles finished jobs and claims the next ones: one round trip, one commit. */
+/** `settlements`: each a Settlement in JSON. */
 export async function settleAndClaim(
   database: Database,
-  settlements: Settlement[],
+  settlements: readonly string[],
   {
     worker,
     pool,
@@ -82,7 +83,7 @@ export async function settleAndClaim(
 ): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
   // The lease id is chosen by the caller, so that a repeated call returns the jobs of the first call. The repeat claims nothing
   // itself: the first call may arrive long after it, when the network recovers, and must then find its lease taken.
-  const json = JSON.stringify(settlements);
+  const json = toJsonArray(settlements);
   const rows = await database.repeat<ClaimedJob & { refused: string[] | null }>(
     `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace,
       origin, cursor, refused
@@ -110,9 +111,13 @@ export async function settleAndClaim(
 
 export async function settle(
   database: Database,
-  settlements: Settlement[],
+  settlements: readonly string[],
 ): Promise<{ job_id: string; state: JobState | "lost" }[]> {
-  return database.query(`select job_id, state from ${database.schema}.settle($1)`, [JSON.stringify(settlements)]);
+  return database.query(`select job_id, state from ${database.schema}.settle($1)`, [toJsonArray(settlements)]);
+}
+
+function toJsonArray(elements: readonly string[]): string {
+  return `[${elements.join(",")}]`;
 }
 
 export interface Verdict {

@@ -3,9 +3,9 @@
 // Attempts that finish in the same turn of the event loop are settled together.
 import { randomUUID } from "node:crypto";
 import type { JobState } from "../../db/calls/job.ts";
-import { type ClaimedJob, type ClaimRequest, type Settlement, settle, settleAndClaim } from "../../db/calls/worker.ts";
+import { type ClaimedJob, type ClaimRequest, settle, settleAndClaim } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
-import { InvalidInput, UnknownPool } from "../../errors.ts";
+import { InvalidInput, isRejection, UnknownPool } from "../../errors.ts";
 import { backoffMs } from "../../time.ts";
 import type { Tracing } from "../../tracing.ts";
 import { toFailure } from "../attempt/failure.ts";
@@ -42,15 +42,23 @@ export interface ClaimLoopOptions {
 export interface FinishedAttempt {
   leased: LeasedJob;
   outcome: Outcome;
-  settlement: Settlement;
+  /** A Settlement in JSON. */
+  settlement: string;
 }
 
 const MAX_ROUNDS_IN_FLIGHT = 2;
 const MAX_JOBS_PER_ROUND = 500;
+/** In characters of JSON. Postgres limits the size of one argument. */
+const MAX_SETTLEMENTS_SIZE = 8 * 1024 * 1024;
+/** After this many failed rounds in succession finished attempts are settled one by one, whatever the error. */
+const MAX_FAILED_ROUNDS = 3;
+const MAX_REJECTED_PAUSE_MS = 60_000;
 
 export class ClaimLoop {
   readonly #options: ClaimLoopOptions;
   readonly #finished: FinishedAttempt[] = [];
+  /** Attempts that Postgres refuses to settle in any way, with the timer of the next try. */
+  readonly #rejected = new Map<FinishedAttempt, NodeJS.Timeout>();
   #claiming = false;
   #claimDue = false;
   #hinted = false;
@@ -84,6 +92,11 @@ export class ClaimLoop {
     return [...this.#requestedLeases, ...this.#options.held()];
   }
 
+  /** The number of finished attempts that Postgres refuses to settle. */
+  get rejected(): number {
+    return this.#rejected.size;
+  }
+
   get inFlight(): number {
     return this.#inFlight;
   }
@@ -103,6 +116,7 @@ export class ClaimLoop {
     this.#claiming = false;
     this.#closed = true;
     this.#finished.length = 0;
+    for (const timer of this.#rejected.values()) clearTimeout(timer);
   }
 
   /** There may be work; `hinted` when a hint reported it. */
@@ -134,7 +148,7 @@ export class ClaimLoop {
   }
 
   async #round(): Promise<void> {
-    const finished = this.#finished.splice(0, MAX_JOBS_PER_ROUND);
+    const finished = this.#takeFinished();
     const share = Math.ceil(this.#options.slots / MAX_ROUNDS_IN_FLIGHT);
     const limit = this.#claiming ? Math.max(0, Math.min(this.#freeSlots, share, MAX_JOBS_PER_ROUND)) : 0;
     this.#inFlight += 1;
@@ -153,6 +167,15 @@ export class ClaimLoop {
     this.#schedule();
     const empty = this.#finished.length === 0 && this.#reserved === 0 && this.#options.active() === 0;
     this.#options.onRound(empty && (!this.#claimDue || this.#freeSlots <= 0));
+  }
+
+  #takeFinished(): FinishedAttempt[] {
+    const max = Math.min(this.#finished.length, MAX_JOBS_PER_ROUND);
+    let count = 0;
+    for (let size = 0; count < max && size < MAX_SETTLEMENTS_SIZE; count++) {
+      size += this.#finished[count]!.settlement.length;
+    }
+    return this.#finished.splice(0, count);
   }
 
   async #settleAndClaim(finished: FinishedAttempt[], limit: number): Promise<void> {
@@ -193,30 +216,66 @@ export class ClaimLoop {
     for (const attempt of finished) onSettled(attempt, refused.length > 0 && refused.includes(attempt.leased.job));
   }
 
-  /** A settlement that Postgres rejects must not block the others: each is sent alone, and the rejected one fails its job. */
   async #handleError(finished: FinishedAttempt[], error: unknown): Promise<void> {
     if (this.#closed) return;
     // No pipeline has registered this pool yet, so it has no jobs either.
     this.#claimDue = !(error instanceof UnknownPool) || finished.length > 0;
-    if (!(error instanceof InvalidInput) || finished.length === 0) {
-      this.#options.events.emit({ kind: "claim.failed", message: (error as Error).message });
-      if (!this.#claimDue) return this.#options.onExhausted(0);
-      this.#finished.unshift(...finished);
-      await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#failures++, 100, 5000)));
+    const separately = isRejection(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);
+    if (finished.length > 0 && separately) {
+      for (const attempt of finished) await this.#settleAlone(attempt);
       return;
     }
-    for (const attempt of finished) {
+    this.#options.events.emit({ kind: "claim.failed", message: (error as Error).message });
+    if (!this.#claimDue) return this.#options.onExhausted(0);
+    this.#finished.unshift(...finished);
+    await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#failures++, 100, 5000)));
+  }
+
+  /**
+   * Settles an attempt apart from the others, which its rejection must not block. If Postgres rejects its outcome, the
+   * job fails; if it rejects that too (a trigger on ended jobs, for example), the job is paused.
+   */
+  async #settleAlone(attempt: FinishedAttempt, tries = 0): Promise<void> {
+    let rejection: unknown;
+    for (const { outcome, settlement } of alternatives(attempt, () => rejection)) {
       try {
-        await this.#settle([attempt]);
-      } catch (rejection) {
-        if (!(rejection instanceof InvalidInput)) {
+        await this.#settle([{ ...attempt, outcome, settlement }]);
+        this.#rejected.delete(attempt);
+        return;
+      } catch (error) {
+        if (this.#closed) return;
+        if (!isRejection(error)) {
+          this.#rejected.delete(attempt);
           this.#finished.push(attempt);
-          continue;
+          this.#schedule();
+          return;
         }
-        const outcome: Outcome = { kind: "failed", failure: toFailure(rejection), fatal: true };
-        this.#finished.push({ ...attempt, outcome, settlement: toSettlement(attempt.leased, outcome)! });
+        rejection ??= error;
+        const { job } = attempt.leased;
+        if (tries === 0 && rejection === error) {
+          this.#options.events.emit({ kind: "settlement.rejected", job, message: (error as Error).message });
+        }
       }
     }
+    const retry = () => void this.#settleAlone(attempt, tries + 1);
+    this.#rejected.set(attempt, setTimeout(retry, backoffMs(tries, 1000, MAX_REJECTED_PAUSE_MS)));
+  }
+}
+
+/** The outcome of an attempt and, for the case that Postgres rejects it, those that take its place. */
+function* alternatives(attempt: FinishedAttempt, rejection: () => unknown): Generator<Omit<FinishedAttempt, "leased">> {
+  yield attempt;
+  const error = rejection() as Error;
+  const message = `Postgres rejected the outcome of this attempt: ${error.message}`;
+  const failure =
+    error instanceof InvalidInput
+      ? toFailure(error)
+      : { name: "SettlementRejected", code: "SETTLEMENT_REJECTED", message };
+  for (const outcome of [
+    { kind: "failed", failure, fatal: true },
+    { kind: "paused", reason: message.slice(0, 500) },
+  ] satisfies Outcome[]) {
+    yield { outcome, settlement: JSON.stringify(toSettlement(attempt.leased, outcome)) };
   }
 }
 

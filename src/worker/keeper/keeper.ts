@@ -138,6 +138,11 @@ export class Keeper {
     return this.#jobs.size;
   }
 
+  /** The number of finished attempts that Postgres refuses to settle. */
+  get rejected(): number {
+    return this.#claimLoop.rejected;
+  }
+
   get lastHeartbeatAt(): number {
     return this.#heartbeat.lastAt;
   }
@@ -294,7 +299,7 @@ export class Keeper {
     if (line) this.#writeBuffer.log(leased.fence, [line]);
     const lines = this.#writeBuffer.flush(leased.job);
     const saves = leased.pendingSaves();
-    const settle = () => this.#claimLoop.settle({ leased, outcome, settlement });
+    const settle = () => this.#claimLoop.settle({ leased, outcome, settlement: JSON.stringify(settlement) });
     if (lines || saves) void Promise.all([lines, saves]).then(settle);
     else settle();
   }

@@ -26,6 +26,8 @@ export type WorkerEvent =
   // A claim after a hint that found nothing has lost a race against another worker.
   | { kind: "claim.empty"; hinted: boolean }
   | { kind: "claim.failed"; message: string }
+  // Postgres rejects the outcome of an attempt: its job fails, or is paused if Postgres rejects that too.
+  | { kind: "settlement.rejected"; job: string; message: string }
   | { kind: "heartbeat"; jobs: number; tookMs: number }
   | { kind: "heartbeat.failed"; message: string }
   | { kind: "recovered"; count: number; reason: "stale" | "absent" }

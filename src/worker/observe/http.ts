@@ -13,6 +13,8 @@ export interface Health {
   database: "up" | "down";
   hints: "ready" | "lost" | "unavailable";
   draining: boolean;
+  /** Finished jobs whose end Postgres rejects in every form, such as by a trigger of the application; they are retried. */
+  rejectedSettlements: number;
   /** Null before the first heartbeat. */
   lastHeartbeatAgoMs: number | null;
 }
@@ -88,9 +90,11 @@ function createRoutes({ metrics, health, wake }: WorkerHttpOptions): Routes {
 }
 
 /** 503 means that this worker claims no jobs now. Use /live to decide about a restart. */
-function healthReply({ worker, pool, active, slots, database, hints, draining, lastHeartbeatAgoMs }: Health): Reply {
+function healthReply(health: Health): Reply {
+  const { worker, pool, active, slots, database, hints, draining, rejectedSettlements, lastHeartbeatAgoMs } = health;
   const status = database === "down" ? "database down" : draining ? "draining" : "ok";
-  const body = { status, worker, pool, active, slots, database, hints, draining, lastHeartbeatAgoMs };
+  const counts = { active, slots, rejectedSettlements, lastHeartbeatAgoMs };
+  const body = { status, worker, pool, database, hints, draining, ...counts };
   return { status: status === "ok" ? 200 : 503, type: "application/json", body: JSON.stringify(body) };
 }
 

@@ -79,6 +79,10 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
       format: (e) => (e.hinted ? "another worker was faster" : "nothing to claim"),
     },
     "claim.failed": { level: "error", format: (e) => `claim failed, retrying: ${e.message}` },
+    "settlement.rejected": {
+      level: "error",
+      format: (e) => `Postgres rejected the outcome of job ${e.job}: ${e.message}`,
+    },
     heartbeat: {
       level: () => {
         heartbeatOk = true;

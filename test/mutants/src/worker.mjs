@@ -21,6 +21,22 @@ export const mutants = [
     ],
   },
   {
+    name: "a rejected settlement is sent again with its batch for ever",
+    killedBy: "test/worker/rejected-settlement.test.ts",
+    only: "fails with a clear code",
+    file: "src/worker/keeper/claim-loop.ts",
+    old: "const separately = isRejection(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);",
+    new: "const separately = error instanceof InvalidInput;",
+  },
+  {
+    name: "a settlement that is rejected in every form is forgotten",
+    killedBy: "test/worker/rejected-settlement.test.ts",
+    only: "is retried alone",
+    file: "src/worker/keeper/claim-loop.ts",
+    old: "this.#rejected.set(attempt, setTimeout(retry, backoffMs(tries, 1000, MAX_REJECTED_PAUSE_MS)));",
+    new: "void retry;",
+  },
+  {
     name: "a worker's claim does not name its leases",
     killedBy: "test/worker/network.test.ts",
     only: "do not recover its own job",

@@ -14,6 +14,7 @@ const healthy: Health = {
   database: "up",
   hints: "ready",
   draining: false,
+  rejectedSettlements: 0,
   lastHeartbeatAgoMs: 1200,
 };
 const metrics = createMetrics(createWorkerEvents(), { labels: { pool: "gpu", worker: "w1" } });
