@@ -1,4 +1,5 @@
-// Package entry `stillwake`: the client and the contracts. Workers, server and orchestrator have separate entries.
+// Package entry `stillwake`: the client and the contracts. Workers, server and orchestrator have separate entries. It needs Node and pg;
+// `stillwake/contract` has the contracts alone.
 
 export { type Actor, createStillwake, Stillwake, type StillwakeOptions } from "./client/client.ts";
 export type { Budget, CostOptions, CostReport, CostSum, Costs, JobCost, JobCostPart } from "./client/costs.ts";
@@ -29,28 +30,7 @@ export type {
   Webhook,
   Webhooks,
 } from "./client/webhooks.ts";
-export { type Breaker, type BreakerOptions, type BreakerUser, breaker } from "./contract/breaker.ts";
-export { Fatal, Pause, RateLimited, Retry } from "./contract/job-errors.ts";
-export { type Limit, type LimitOptions, type LimitUser, limit } from "./contract/limit.ts";
-export {
-  type InputOf,
-  type OnConflict,
-  type Pipeline,
-  type PipelineOptions,
-  type PipelineSettings,
-  pipeline,
-  type Schema,
-} from "./contract/pipeline.ts";
-export { type Learn, type Observation, rateLimitHeaders } from "./contract/rate-limit-headers.ts";
-export {
-  type CatchUp,
-  type Overlap,
-  type Schedule,
-  type ScheduledOptions,
-  type ScheduleOptions,
-  schedule,
-} from "./contract/schedule.ts";
-export { secret } from "./contract/sealed-paths.ts";
+export * from "./contract/index.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
 export type { Failure, Job, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
 export type { JobFilter, WatchdogAction } from "./db/calls/jobs.ts";
@@ -62,15 +42,12 @@ export { type MigrateOptions, type MigrateResult, migrate, printMigrations } fro
 export type { Transaction } from "./db/transaction.ts";
 export {
   DatabaseUnavailable,
-  InvalidInput,
-  type Issue,
   JobFailed,
   JobNotFound,
   KeyTaken,
   LeaseLost,
   NotAllowed,
   SchemaMismatch,
-  StillwakeError,
   UnknownBreaker,
   UnknownLimit,
   UnknownPipeline,
@@ -88,4 +65,3 @@ export type {
   StepEvent,
 } from "./live/job-buffer.ts";
 export { newSealKey, type SealKeys, seal } from "./secrets/seal.ts";
-export type { Duration } from "./time.ts";

@@ -1,4 +1,4 @@
-// The contract of a breaker: pauses all jobs that use a dependency while the dependency keeps failing. Safe to import in a web bundle.
+// The contract of a breaker: pauses all jobs that use a dependency while the dependency keeps failing. Part of `stillwake/contract`.
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs, toInterval } from "../time.ts";
 import { isInteger, rejectUnknownOptions } from "../validate.ts";

@@ -1,4 +1,4 @@
-// The contract of a limit: one quota for all workers, shared through Postgres. Safe to import in a web bundle.
+// The contract of a limit: one quota for all workers, shared through Postgres. Part of `stillwake/contract`.
 import { InvalidInput } from "../errors.ts";
 import { type Duration, toInterval } from "../time.ts";
 import { isInteger, rejectUnknownOptions } from "../validate.ts";

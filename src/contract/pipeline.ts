@@ -1,4 +1,4 @@
-// The contract of a pipeline: its name, its input schema and its policies. Safe to import in a web bundle.
+// The contract of a pipeline: its name, its input schema and its policies. Part of `stillwake/contract`.
 import { InvalidInput, type Issue } from "../errors.ts";
 import { type Duration, limitMs, toInterval } from "../time.ts";
 import { isInteger, rejectUnknownOptions } from "../validate.ts";
@@ -111,8 +111,11 @@ export async function validateOutput(pipeline: Pipeline, value: unknown): Promis
   throw issuesError(`Output of pipeline "${pipeline.name}"`, "output", result.issues, remedy);
 }
 
-/** The input type of a pipeline. */
-export type InputOf<P> = P extends Pipeline<infer Input, infer _> ? Input : never;
+/** The input type of a pipeline, as callers pass it. */
+export type InputOf<P> = P extends Pipeline<infer Input, infer _, infer _> ? Input : never;
+
+/** The type of a pipeline's result, by its output schema; unknown without one. */
+export type OutputOf<P> = P extends Pipeline<infer _, infer _, infer Result> ? Result : never;
 
 export function pipeline<Input = unknown, Output = Input, Result = unknown>(
   name: string,
@@ -233,18 +236,21 @@ function toJsonSchema(schema: Schema | undefined): object | null {
   }
 }
 
-/** Validates an input with the pipeline's schema. The error has one issue per invalid path. */
+/**
+ * Validates an input with the pipeline's schema, as enqueue() does, and returns the schema's result. The error has one
+ * issue per invalid path.
+ */
 export async function validateInput<Input, Output>(
   pipeline: Pipeline<Input, Output>,
   input: unknown,
   at = "input",
-): Promise<unknown> {
+): Promise<Output> {
   const schema = pipeline.options.input;
-  if (!schema) return input;
+  if (!schema) return input as Output;
   const { sealed = [] } = pipeline.options;
   const replaced = sealed.length > 0 ? withPlaceholders(input, sealed) : undefined;
   const result = await schema["~standard"].validate(replaced ? replaced.input : input);
-  if (!result.issues) return replaced ? replaced.restore(result.value) : result.value;
+  if (!result.issues) return replaced ? (replaced.restore(result.value) as Output) : result.value;
   throw inputError(pipeline.name, at, result.issues);
 }
 

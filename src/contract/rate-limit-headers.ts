@@ -1,5 +1,5 @@
 // Parses the rate limit headers of a response: GitHub's, the IETF drafts', OpenAI's and Anthropic's. The headers are
-// untrusted: anything that cannot be parsed is ignored. Free of Node, so that it can be part of a web bundle.
+// untrusted: anything that cannot be parsed is ignored. Part of `stillwake/contract`.
 import { parseRetryAfter, parseTimestamp } from "../time.ts";
 
 /** The caller's quota as reported by a response. All times are relative, because only the database's clock decides. */

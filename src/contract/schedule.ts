@@ -1,4 +1,4 @@
-// The contract of a schedule. Safe to import in a web bundle. sql/functions/flow/cron.sql alone interprets a cron
+// The contract of a schedule. Part of `stillwake/contract`. sql/functions/flow/cron.sql alone interprets a cron
 // expression, so that every client follows the same rules; this file only rejects obvious mistakes early.
 import { InvalidInput } from "../errors.ts";
 import type { Duration } from "../time.ts";

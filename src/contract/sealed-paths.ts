@@ -1,5 +1,5 @@
 // Sealed paths: parts of an input that only workers can read. The stored value is either encrypted with a key that neither Postgres nor the
-// server has, or the name of a secret that the worker looks up. Safe to import in a web bundle; secrets/seal.ts has the keys.
+// server has, or the name of a secret that the worker looks up. Part of `stillwake/contract`; secrets/seal.ts has the keys.
 import { InvalidInput } from "../errors.ts";
 
 /** The stored value at a sealed path: { "$sealed": "…" } or { "$secret": "name" }. */

@@ -45,6 +45,14 @@ describe("the source", () => {
       ).toEqual([]);
   });
 
+  it("lets contract/ import errors, time and validate only, and none of them a global of Node", () => {
+    const outside = closure("contract/index.ts").filter((name) => !name.startsWith("contract/"));
+    expect(outside.sort()).toEqual(["errors.ts", "time.ts", "validate.ts"]);
+    const loaded = sources.filter(({ name }) => name.startsWith("contract/") || outside.includes(name));
+    const node = /\b(process|Buffer|setImmediate|clearImmediate|global|require|__dirname|__filename)\b(?!:)/;
+    expect(loaded.filter(({ code }) => node.test(code)).map(({ name }) => name)).toEqual([]);
+  });
+
   it("keeps the verification of webhooks free of Node and pg", () => {
     const reached = closure("webhooks/index.ts");
     expect(reached).toEqual(expect.arrayContaining(["webhooks/signature.ts", "errors.ts"]));
@@ -57,7 +65,7 @@ describe("the source", () => {
     const below: Record<string, string[]> = {
       ".": [],
       text: [],
-      contract: [".", "text"],
+      contract: ["."],
       db: [".", "contract"],
       secrets: [".", "contract", "db"],
       artifacts: ["."],

@@ -1,6 +1,6 @@
 // The contract of an extraction: input, output and policies of its job. No Node and no database, because the page imports it.
 import { REPOSITORY } from "@stillwake/kit/git/repository";
-import { pipeline } from "stillwake";
+import { pipeline } from "stillwake/contract";
 import { z } from "zod";
 
 export const PROVIDERS = ["github", "gitlab", "bitbucket"] as const;

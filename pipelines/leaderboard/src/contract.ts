@@ -2,7 +2,7 @@
 //
 //   leaderboard-commits   pool "commits"   counts the commits of a repository by author; uses git only
 //   leaderboard-users     pool "users"     looks up fifty authors at GitHub; does not start while the rate limit is exhausted
-import { breaker, limit, pipeline, rateLimitHeaders } from "stillwake";
+import { breaker, limit, pipeline, rateLimitHeaders } from "stillwake/contract";
 import { z } from "zod";
 
 /** "owner/name" as GitHub allows it. URLs for git and the API are built from it. */
