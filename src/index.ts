@@ -32,7 +32,7 @@ export type {
 } from "./client/webhooks.ts";
 export * from "./contract/index.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
-export type { Failure, Job, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
+export type { CompletedJob, Failure, Job, JobId, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
 export type { JobFilter, WatchdogAction } from "./db/calls/jobs.ts";
 export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolProviderError } from "./db/calls/pools.ts";
 export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";

@@ -1,12 +1,21 @@
 // Durations: strings such as "30s", "5m", "1h30m" in the API, numbers with names ending in Ms inside.
 import { InvalidInput } from "./errors.ts";
 
-export type Duration = string;
+type Part = `${number}${"ms" | "s" | "m" | "h" | "d" | "w"}`;
+
+/** "500ms", "30s", "1.5h", "1h30m", "7d", "2w". For a text that the compiler cannot read, such as a setting: `duration(text)`. */
+export type Duration = Part | `${Part}${Part}` | `${Part} ${Part}`;
+
+/** Checks a text at runtime, for values that are not written in the code: `timeout: duration(process.env.TIMEOUT)`. */
+export function duration(text: string | undefined, field = "duration"): Duration {
+  durationMs(text as string, field);
+  return text as Duration;
+}
 
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
 /** `field` names the setting in the error. The longest duration is 366 days. */
-export function durationMs(value: Duration, field: string): number {
+export function durationMs(value: string, field: string): number {
   const parts = typeof value === "string" ? [...value.trim().matchAll(/(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*/gy)] : [];
   const read = parts.reduce((length, part) => length + part[0].length, 0);
   if (parts.length === 0 || read !== value.trim().length) {
@@ -26,12 +35,12 @@ export function durationMs(value: Duration, field: string): number {
 }
 
 /** Like durationMs; undefined means no limit. */
-export function limitMs(value: Duration | undefined, field: string): number {
+export function limitMs(value: string | undefined, field: string): number {
   return value === undefined ? Number.POSITIVE_INFINITY : durationMs(value, field);
 }
 
 /** A Postgres interval such as "1500 milliseconds". */
-export function toInterval(value: Duration, field: string): string {
+export function toInterval(value: string, field: string): string {
   return `${durationMs(value, field)} milliseconds`;
 }
 

@@ -1,8 +1,8 @@
 // The client, `Stillwake`: enqueue, wait, cancel, retry, pause, resume, signal, follow. It inherits all reads from Reader, and its parts
 // (flow, costs, schedules, webhooks, tokens) have a file each. Every operation is a function of sql/functions, called through db/calls.
 import { setTimeout as delay } from "node:timers/promises";
-import type { Pipeline } from "../contract/pipeline.ts";
-import type { Job, JobState } from "../db/calls/job.ts";
+import type { AnyPipeline, InputOf, OutputOf } from "../contract/pipeline.ts";
+import type { CompletedJob, JobId, JobState } from "../db/calls/job.ts";
 import * as calls from "../db/calls/jobs.ts";
 import { signal } from "../db/calls/long-work.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
@@ -89,48 +89,47 @@ export class Stillwake extends Reader {
   }
 
   /** Stores one job and resolves when it is durable. Concurrent calls share one commit. */
-  async enqueue<Input, Output>(
-    pipeline: Pipeline<Input, Output>,
-    input: Input,
-    options?: EnqueueOptions,
-  ): Promise<Enqueued>;
-  async enqueue(pipeline: string, input: unknown, options?: EnqueueOptions): Promise<Enqueued>;
-  async enqueue(pipeline: Pipeline | string, input: unknown, options: EnqueueOptions = {}): Promise<Enqueued> {
-    return this.#enqueuer.enqueue(pipeline, input, options);
+  // One signature instead of overloads: the compiler reports a wrong input at its field.
+  async enqueue<P extends AnyPipeline | string>(
+    pipeline: P,
+    input: InputOf<P>,
+    options: EnqueueOptions = {},
+  ): Promise<Enqueued<OutputOf<P>>> {
+    return (await this.#enqueuer.enqueue(pipeline, input, options)) as Enqueued<OutputOf<P>>;
   }
 
   /**
    * Stores many jobs of one pipeline, in order, in statements of up to 10,000 jobs or about 16 MB. Every input is
    * checked before the first statement is sent. With `tx` all of them commit or roll back together.
    */
-  async enqueueMany<Input, Output>(
-    pipeline: Pipeline<Input, Output>,
-    inputs: readonly Input[],
-    options?: EnqueueManyOptions,
-  ): Promise<Enqueued[]>;
-  async enqueueMany(pipeline: string, inputs: readonly unknown[], options?: EnqueueManyOptions): Promise<Enqueued[]>;
-  async enqueueMany(
-    pipeline: Pipeline | string,
-    inputs: readonly unknown[],
+  async enqueueMany<P extends AnyPipeline | string>(
+    pipeline: P,
+    inputs: readonly InputOf<P>[],
     options: EnqueueManyOptions = {},
-  ): Promise<Enqueued[]> {
-    return this.#enqueuer.enqueueMany(pipeline, inputs, options);
+  ): Promise<Enqueued<OutputOf<P>>[]> {
+    return (await this.#enqueuer.enqueueMany(pipeline, inputs, options)) as Enqueued<OutputOf<P>>[];
   }
 
   /** Registers contracts with the database. enqueue() does this automatically, once per process. */
-  async register(...pipelines: Pipeline[]): Promise<void> {
+  async register(...pipelines: AnyPipeline[]): Promise<void> {
     await Promise.all(pipelines.map((pipeline) => this.#enqueuer.register(pipeline)));
   }
 
-  /** Resolves with the job when it has completed; throws JobFailed when it failed or was cancelled. */
-  async wait(id: string, options: { timeout?: Duration; signal?: AbortSignal } = {}): Promise<Job> {
+  /**
+   * Resolves with the job when it has completed; throws JobFailed when it failed or was cancelled. The output has the
+   * contract's type if the id is that of enqueue().
+   */
+  async wait<Output = unknown>(
+    id: JobId<Output>,
+    options: { timeout?: Duration; signal?: AbortSignal } = {},
+  ): Promise<CompletedJob<Output>> {
     const { timeout, signal } = options;
     const deadline =
       timeout === undefined ? Number.POSITIVE_INFINITY : performance.now() + durationMs(timeout, "timeout");
     for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 1.5, 1000)) {
       signal?.throwIfAborted();
       const job = await this.get(id);
-      if (job.state === "completed") return job;
+      if (job.state === "completed") return job as CompletedJob<Output>;
       if (job.state === "failed" || job.state === "cancelled") throw new JobFailed(id, job.state, job.failure);
       const leftMs = deadline - performance.now();
       if (leftMs <= 0) {

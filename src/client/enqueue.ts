@@ -3,6 +3,7 @@
 import { type Pipeline, validateInput } from "../contract/pipeline.ts";
 import { createBatcher } from "../db/batcher.ts";
 import { registerDependency, registerDependencyInTransaction } from "../db/calls/flow.ts";
+import type { JobId } from "../db/calls/job.ts";
 import * as calls from "../db/calls/jobs.ts";
 import type { Database } from "../db/database.ts";
 import { type Send, sendThroughTransaction } from "../db/transaction.ts";
@@ -20,8 +21,8 @@ import {
 } from "./enqueue-options.ts";
 import type { Poker } from "./poke.ts";
 
-export interface Enqueued {
-  id: string;
+export interface Enqueued<Output = unknown> {
+  id: JobId<Output>;
   /** True when the job existed already: it has the same idempotency key, or is the active job of the same key. */
   existing: boolean;
 }

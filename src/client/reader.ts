@@ -3,7 +3,7 @@
 import type { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import { verifyContent } from "../artifacts/verify-content.ts";
-import type { Job } from "../db/calls/job.ts";
+import type { Job, JobId } from "../db/calls/job.ts";
 import type { JobFilter } from "../db/calls/jobs.ts";
 import * as pools from "../db/calls/pools.ts";
 import * as reads from "../db/calls/reads.ts";
@@ -52,10 +52,11 @@ export class Reader {
     this.#store = store;
   }
 
-  async get(id: string): Promise<Job> {
+  /** One job. The output has the contract's type if the id is that of enqueue(). */
+  async get<Output = unknown>(id: JobId<Output>): Promise<Job<Output>> {
     const [job] = await reads.readJobs(this.#queries, [checkId(id)]);
     if (!job) throw jobNotFound(id);
-    return job;
+    return job as Job<Output>;
   }
 
   /**

@@ -71,10 +71,10 @@ export function limit(name: string, options: LimitOptions): Limit {
   return Object.freeze(contract);
 }
 
-export function checkName(name: unknown, kind: string): asserts name is string {
+export function checkName(name: unknown, kind: string, field = "name"): asserts name is string {
   if (typeof name === "string" && /^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(name)) return;
   throw new InvalidInput(`${JSON.stringify(name)} is not a valid ${kind} name`, {
-    field: "name",
+    field,
     remedy: "Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit",
   });
 }

@@ -1,6 +1,6 @@
 // The contract of a pipeline: its name, its input schema and its policies. Part of `stillwake/contract`.
 import { InvalidInput, type Issue } from "../errors.ts";
-import { type Duration, limitMs, toInterval } from "../time.ts";
+import { type Duration, durationMs, limitMs, toInterval } from "../time.ts";
 import { isInteger, rejectUnknownOptions } from "../validate.ts";
 import type { Breaker } from "./breaker.ts";
 import { checkName, type Limit } from "./limit.ts";
@@ -87,7 +87,7 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
    */
   onOlder?: "continue" | "restart" | "wait";
   /** The minimum retention of an ended job, by its final state; "forever" is allowed. Default 14 days, failed 30 days. */
-  keep?: { completed?: Duration; failed?: Duration; cancelled?: Duration };
+  keep?: { completed?: Duration | "forever"; failed?: Duration | "forever"; cancelled?: Duration | "forever" };
 }
 
 export type FailureKind = "retry" | "fatal" | "pause";
@@ -111,11 +111,14 @@ export async function validateOutput(pipeline: Pipeline, value: unknown): Promis
   throw issuesError(`Output of pipeline "${pipeline.name}"`, "output", result.issues, remedy);
 }
 
-/** The input type of a pipeline, as callers pass it. */
-export type InputOf<P> = P extends Pipeline<infer Input, infer _, infer _> ? Input : never;
+/** The input type of a pipeline, as callers pass it; unknown for a pipeline that is given by its name. */
+export type InputOf<P> = P extends Pipeline<infer Input, infer _, infer _> ? Input : unknown;
 
 /** The type of a pipeline's result, by its output schema; unknown without one. */
-export type OutputOf<P> = P extends Pipeline<infer _, infer _, infer Result> ? Result : never;
+export type OutputOf<P> = P extends Pipeline<infer _, infer _, infer Result> ? Result : unknown;
+
+// biome-ignore lint/suspicious/noExplicitAny: a pipeline of any types.
+export type AnyPipeline = Pipeline<any, any, any>;
 
 export function pipeline<Input = unknown, Output = Input, Result = unknown>(
   name: string,
@@ -150,10 +153,20 @@ function checkPolicies(name: string, options: PipelineOptions<any, any, any>): v
   const reject = (field: string, value: unknown, remedy: string) => {
     throw new InvalidInput(`${field} ${JSON.stringify(value)} of pipeline "${name}" is not valid`, { field, remedy });
   };
-  const { timeout, silence, failures, version = 1, onOlder = "continue" } = options;
+  const { timeout, silence, failures, version = 1, onOlder = "continue", pool = "default", priority = 0 } = options;
   limitMs(timeout, "timeout");
   limitMs(options.releaseAfter, "releaseAfter");
   limitMs(silence, "silence");
+  checkName(pool, "pool", "pool");
+  if (!isInteger(priority, -1000, 1000)) reject("priority", priority, "Use a whole number from -1000 to 1000");
+  const { attempts = 3, crashes = 3, initial, max } = options.retry ?? {};
+  if (!isInteger(attempts, 1, 1000)) {
+    reject("retry.attempts", attempts, "Use a whole number from 1 to 1000; 1 means that a failed job is not retried");
+  }
+  if (!isInteger(crashes, 1, 1000)) reject("retry.crashes", crashes, "Use a whole number from 1 to 1000");
+  if (durationMs(max ?? "15m", "retry.max") < durationMs(initial ?? "2s", "retry.initial")) {
+    reject("retry.max", max ?? "15m", "Make it at least as long as retry.initial");
+  }
   if (!isInteger(version, 1, 2_147_483_647)) {
     reject("version", version, "Use a whole number from 1 and raise it by one when the steps change their meaning");
   }
@@ -198,19 +211,19 @@ function toSettings(options: PipelineOptions<any, any, any>): PipelineSettings {
   const set = (key: string, value: string | number | boolean | undefined) => {
     if (value !== undefined) settings[key] = value;
   };
-  const interval = (value: Duration | undefined, field: string) => {
-    if (value === undefined) return undefined;
-    return value === "forever" ? "100 years" : toInterval(value, field);
-  };
+  const interval = (value: Duration | undefined, field: string) =>
+    value === undefined ? undefined : toInterval(value, field);
+  const retention = (value: Duration | "forever" | undefined, field: string) =>
+    value === "forever" ? "100 years" : interval(value, field);
   set("pool", pool);
   set("priority", priority);
   set("max_attempts", retry?.attempts);
   set("crash_limit", retry?.crashes);
   set("backoff_initial", interval(retry?.initial, "retry.initial"));
   set("backoff_max", interval(retry?.max, "retry.max"));
-  set("keep_completed", interval(keep?.completed, "keep.completed"));
-  set("keep_failed", interval(keep?.failed, "keep.failed"));
-  set("keep_cancelled", interval(keep?.cancelled, "keep.cancelled"));
+  set("keep_completed", retention(keep?.completed, "keep.completed"));
+  set("keep_failed", retention(keep?.failed, "keep.failed"));
+  set("keep_cancelled", retention(keep?.cancelled, "keep.cancelled"));
   set("key_limit", options.keyLimit);
   set("on_conflict", options.onConflict);
   set("complete_by_progress", options.completeByProgress);

@@ -29,7 +29,7 @@ export interface DatabaseOptions {
   /** The maximum number of connections. Default 10. */
   connections?: number;
   /** How long a call retries while Postgres cannot be reached; "forever" is allowed. Default "30s". */
-  retryTimeout?: Duration;
+  retryTimeout?: Duration | "forever";
   /** How long one statement may take before its connection is destroyed. Default "10s". */
   statementTimeout?: Duration;
   /** How long an unused connection is kept. Default "5s". */

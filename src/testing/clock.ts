@@ -10,7 +10,7 @@ import { type Duration, toInterval } from "../time.ts";
 export type ClockOwner = string | pg.ClientBase | pg.Pool;
 
 /** Moves the database's time forward by a duration such as "5m", or back by "-5s". The clock keeps running. */
-export async function travel(where: ClockOwner, by: Duration, schema?: string): Promise<void> {
+export async function travel(where: ClockOwner, by: Duration | `-${Duration}`, schema?: string): Promise<void> {
   const back = by.startsWith("-");
   const interval = `${back ? "-" : ""}${toInterval(back ? by.slice(1) : by, "by")}`;
   await onClock(where, schema, (table) => `update ${table} set shift = shift + interval '${interval}'`);

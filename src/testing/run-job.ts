@@ -48,7 +48,13 @@ export async function runJob<Code extends AnyImplementation>(
   const runs: Record<string, number> = {};
   let attempts = 0;
   let crashed = false;
-  const shared = { ...options.worker, url, ...(schema && { schema }), directUrl: false as const, poll: "20ms" };
+  const shared = {
+    ...options.worker,
+    url,
+    ...(schema && { schema }),
+    directUrl: false as const,
+    poll: "20ms" as const,
+  };
   const children = options.children ?? [];
   const childWorkers = [...new Set(children.map(poolOf))].map(
     (pool) => new Worker({ ...shared, pool, pipelines: children.filter((child) => poolOf(child) === pool), slots: 4 }),

@@ -12,7 +12,7 @@ import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const { run, start, stillwake, until, name, query, attempts } = await inProcessFixture();
 const root = temporaryDirectory("artifact-files");
-const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 
 interface Store {
   /** The `store` option of a worker. */

@@ -21,7 +21,7 @@ const { database, run, start, stillwake, until, name, query, attempts, checkpoin
 const root = temporaryDirectory("job-artifacts");
 const store = path.join(root, "store");
 const worker = { store: `file:${store}`, scratch: path.join(root, "scratch") };
-const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 
 beforeAll(buildPackage);
 

@@ -1,6 +1,6 @@
 // What an error means for a job: what user code throws, how the pipeline classifies it, and what is stored.
 import { beforeAll, describe, expect, it } from "vitest";
-import { type Job, pipeline, StillwakeError } from "../../src/index.ts";
+import { type Duration, type Job, pipeline, StillwakeError } from "../../src/index.ts";
 import { startClock, stopClock, travel } from "../../src/testing/index.ts";
 import { Fatal, type ImplementOptions, implement, Pause, RateLimited, Retry } from "../../src/worker/index.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -236,7 +236,7 @@ const cases: Case[] = [
   {
     what: "a classify with an invalid duration fails with the reason",
     error: coded("E"),
-    code: { classify: () => ({ retryIn: "soon" }) },
+    code: { classify: () => ({ retryIn: "soon" as Duration }) },
     meant: { ...fatal, failure: { message: expect.stringContaining('retryIn "soon" is not a duration') } },
   },
 ];

@@ -4,7 +4,16 @@ import pg from "pg";
 import { beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { Fatal, implement, type JobContext, Pause, RateLimited, Retry, Stopped } from "../../src/worker/index.ts";
+import {
+  Fatal,
+  implement,
+  type JobContext,
+  Pause,
+  RateLimited,
+  Retry,
+  type StepOptions,
+  Stopped,
+} from "../../src/worker/index.ts";
 import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
@@ -28,7 +37,7 @@ const {
 
 beforeAll(buildPackage);
 
-const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 const once = { retry: { attempts: 1 } };
 const lines = (logs: { level: string; message: string }[]) => logs.map(({ level, message }) => `${level}: ${message}`);
 
@@ -359,7 +368,7 @@ describe("the limits of a step", () => {
     ["retry.initial", { retry: { attempts: 2, initial: "later" } }],
   ])("%s that is not a duration fails the job without a retry", async (field, options) => {
     const { job } = await run((context) =>
-      context.step("one", options, () => {
+      context.step("one", options as StepOptions, () => {
         throw new Error("first");
       }),
     );
@@ -786,7 +795,7 @@ describe("sleep", () => {
     ["no duration", "soon"],
     ["an invalid Date", new Date("never")],
   ])("of %s fails", async (_, time) => {
-    const { job } = await run({ pipeline: once }, (context) => context.sleep("nap", time));
+    const { job } = await run({ pipeline: once }, (context) => context.sleep("nap", time as Date));
     expect(job.state).toBe("failed");
     expect(job.waitingFor).toBeNull();
   });

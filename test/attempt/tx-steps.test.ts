@@ -13,7 +13,7 @@ import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const { database, run, query, checkpoints, attempts, logs: readLogs } = await inProcessFixture();
-const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 let nextRow = 1;
 
 beforeAll(() => query("create table own_rows (id integer primary key)"));

@@ -44,7 +44,7 @@ describe("travel", () => {
   });
 
   it("refuses an invalid duration", async () => {
-    await expect(travel(first, "soon")).rejects.toThrow(/is not a duration/);
+    await expect(travel(first, "soon" as "1s")).rejects.toThrow(/is not a duration/);
   });
 
   it("can be started by several processes at once, each in its own schema or in the same", async () => {

@@ -175,8 +175,8 @@ describe("wait", () => {
     expect(performance.now() - startedAt).toBeGreaterThanOrEqual(149);
     expect(gaveUp).toMatchObject({ code: "TIMEOUT", field: "timeout" });
     expect(gaveUp.message).toContain(`Job ${id} is still queued after 150ms`);
-    expect(await caught(stillwake.wait(id, { timeout: "soon" }))).toBeInstanceOf(InvalidInput);
-    expect(await caught(stillwake.wait(id, { timeout: "" }))).toBeInstanceOf(InvalidInput);
+    expect(await caught(stillwake.wait(id, { timeout: "soon" as "1s" }))).toBeInstanceOf(InvalidInput);
+    expect(await caught(stillwake.wait(id, { timeout: "" as "1s" }))).toBeInstanceOf(InvalidInput);
   });
 
   it("rejects at once with the signal's reason", async () => {

@@ -1,7 +1,7 @@
 // Enqueueing: one job, many, delayed, by priority, idempotent. refusals.test.ts has invalid calls, outage.test.ts failures.
 import { beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { z } from "zod";
-import { createStillwake, type InputOf, InvalidInput, pipeline, type Stillwake } from "../../src/index.ts";
+import { createStillwake, type InputOf, InvalidInput, type JobId, pipeline, type Stillwake } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { connect, connectedDatabase } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -234,7 +234,7 @@ describe("a contract", () => {
       quality?: number | undefined;
     }>();
     async function neverCalled(client: Stillwake) {
-      expectTypeOf(await client.enqueue(clip, good)).toEqualTypeOf<{ id: string; existing: boolean }>();
+      expectTypeOf(await client.enqueue(clip, good)).toEqualTypeOf<{ id: JobId; existing: boolean }>();
       // @ts-expect-error: width is a number
       await client.enqueue(clip, { ...good, video: { url: "", width: "4" } });
       // @ts-expect-error: cuts are missing

@@ -27,7 +27,7 @@ describe("the response to an enqueue is lost", () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url });
     await stillwake.register(report);
-    for (const options of [{}, { idempotencyKey: "lost response" }, { delay: "1h", tenant: "t" }]) {
+    for (const options of [{}, { idempotencyKey: "lost response" }, { delay: "1h" as const, tenant: "t" }]) {
       const cut = proxy.cutAfterServerReceives(isEnqueue);
       const n = ++number;
       const enqueued = await stillwake.enqueue(report, n, options);

@@ -1,7 +1,14 @@
 // Invalid calls of enqueue and their errors, through the client and through plain SQL.
 import type pg from "pg";
 import { beforeAll, describe, expect, it } from "vitest";
-import { InvalidInput, pipeline, StillwakeError, UnknownPipeline, UnknownPool } from "../../src/index.ts";
+import {
+  InvalidInput,
+  type Pipeline,
+  pipeline,
+  StillwakeError,
+  UnknownPipeline,
+  UnknownPool,
+} from "../../src/index.ts";
 import { connectedDatabase } from "../support/database/connections.ts";
 
 const { stillwake, client: sql } = await connectedDatabase();
@@ -102,7 +109,7 @@ describe("the client rejects", () => {
   });
 
   it.each([[undefined], [null], [5], [{}], [{ name: "report" }]])("a pipeline that is %j", async (bad) => {
-    expect(await caught(stillwake.enqueue(bad as never, {}))).toMatchObject({
+    expect(await caught(stillwake.enqueue(bad as Pipeline, {}))).toMatchObject({
       code: "INVALID_INPUT",
       field: "pipeline",
     });

@@ -188,7 +188,7 @@ describe("a breaker that the pipeline does not declare", () => {
     await using api = await startRateLimitedApi();
     api.fail(503);
     const name = fresh();
-    const settings = { failures: 3, pause: "1s", growth: 2, max: "2s" };
+    const settings = { failures: 3, pause: "1s", growth: 2, max: "2s" } as const;
     await startWorkers(1, { name, api: api.url, breaker: settings, needs: false });
     const ids = await enqueue(name, 40);
     const aside = await waitFor(
@@ -250,7 +250,7 @@ describe("a probe", () => {
     await using api = await startRateLimitedApi();
     api.fail(503);
     const name = fresh();
-    const settings = { failures: 3, pause: "500ms", growth: 1, max: "500ms" };
+    const settings = { failures: 3, pause: "500ms", growth: 1, max: "500ms" } as const;
     const workers = await startWorkers(2, { name, api: api.url, breaker: settings, needs: true });
     const ids = await enqueue(name, 20);
     // By then no call from before it opened is in flight.

@@ -176,7 +176,7 @@ describe("20 workers", () => {
     finish(() => api[Symbol.asyncDispose]());
     finish(() => effects[Symbol.asyncDispose]());
     const name = `max-${needs ? "declared" : "asked"}`;
-    const limited = { max, per: `${periodMs}ms` };
+    const limited = { max, per: `${periodMs}ms` as const };
     await startCrowd({ name, api: api.url, effects: effects.url, calls: 3, needs, limit: limited }, finish);
     await enqueue(name, Math.ceil((max * (periods + 1)) / 3));
     const first = await waitFor(() => api.calls[0]?.at, { timeout: 20_000, what: "the first call" });
@@ -479,7 +479,7 @@ describe("uses taken with take()", () => {
   });
 
   it("beyond the maximum fail the job at once, with a message", async () => {
-    for (const options of [{ max: 5, per: "1m" }, { concurrency: 5 }]) {
+    for (const options of [{ max: 5, per: "1m" as const }, { concurrency: 5 }]) {
       const much = limit(fresh(), options);
       const { job } = await run((context) => much.take(context, 6));
       expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });

@@ -87,7 +87,13 @@ describe("a worker that sleeps", () => {
     await stillwake.schedules.set(
       schedule("three", { cron: "* * * * *", pipeline: contract, overlap: "allow", catchUp: "all" }),
     );
-    const options = { url: server.url, directUrl: false as const, pool: "three", pipelines: [code], poll: "50ms" };
+    const options = {
+      url: server.url,
+      directUrl: false as const,
+      pool: "three",
+      pipelines: [code],
+      poll: "50ms" as const,
+    };
     for (let n = 0; n < 3; n++) await startRecordedWorker({ ...options, name: `three-${n}` });
     for (let minute = 1; minute <= 8; minute++) {
       await travel(server.url, "1m");
@@ -153,7 +159,7 @@ describe("the database is down for ten minutes", () => {
   it("and a running worker continues by the catchUp of each schedule", async () => {
     const all = noting("every");
     const item = noting("latest");
-    const options = { url: server.url, directUrl: false as const, poll: "200ms" };
+    const options = { url: server.url, directUrl: false as const, poll: "200ms" as const };
     const workers = [
       await startRecordedWorker({ ...options, pool: "every", pipelines: [all.code] }),
       await startRecordedWorker({ ...options, pool: "latest", pipelines: [item.code] }),

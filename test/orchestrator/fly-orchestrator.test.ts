@@ -38,7 +38,7 @@ type StartProcess = (machine: FakeMachine) => MachineProcess | "worker";
 
 async function open(
   options: Partial<PoolOptions> = {},
-  more: { onStart?: StartProcess; timeout?: string; lease?: Duration } = {},
+  more: { onStart?: StartProcess; timeout?: Duration; lease?: Duration } = {},
 ) {
   const pool = `pool${++pools}`;
   const work = pipeline<{ hold: boolean }>(`work${pools}`, { pool });

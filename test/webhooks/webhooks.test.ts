@@ -302,7 +302,7 @@ describe("every delivery", () => {
     const one = sender();
     await one.flush();
     // The timestamp is the database's, which differs from this process's clock now.
-    const ours = { tolerance: "30d" };
+    const ours = { tolerance: "30d" } as const;
     const [first] = receiver.received;
     expect(first!.headers["webhook-signature"]!.split(" ")).toHaveLength(2);
     for (const either of [old!, secret]) await verifyWebhook(first!.body, first!.headers, either, ours);
@@ -520,7 +520,7 @@ describe("secrets", () => {
   it("are distinguished as old and new although the clock was set back", async () => {
     await stillwake.webhooks.set("turning", { url: "https://turning.example.com/" });
     const secrets: string[] = [];
-    for (const back of ["-2h", "1s", "1s"]) {
+    for (const back of ["-2h", "1s", "1s"] as const) {
       secrets.push((await q("select stillwake.rotate_secret('turning') as secret"))[0].secret);
       await travel(client, back);
     }

@@ -1,7 +1,7 @@
 // Hints arrive over a dedicated connection of the worker. These tests break that connection, with and without an error,
 // while jobs are enqueued: the jobs are found by polling, and hints work again after a reconnect.
 import { describe, expect, it } from "vitest";
-import { pipeline } from "../../src/index.ts";
+import { type Duration, pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { connectedDatabase } from "../support/database/connections.ts";
@@ -38,7 +38,7 @@ async function burst(worker: RecordedWorker, pool: string, size: number): Promis
 async function startListeningWorker(
   pool: string,
   directUrl: string,
-  intervals: { poll: string; pollWithHints: string },
+  intervals: { poll: Duration; pollWithHints: Duration },
 ): Promise<RecordedWorker> {
   const run = implement(pipeline(pool, { pool }), (job) => void started.set(job.id, performance.now()));
   const worker = await startRecordedWorker({
@@ -133,7 +133,7 @@ describe("when the backends of the connections for hints are terminated", () => 
   }, async () => {
     const pools = Array.from({ length: 8 }, (_, number) => `killed-${number}`);
     // The poll interval is longer than the test: only the claim after each reconnect finds jobs whose hint was missed.
-    const intervals = { poll: "10m", pollWithHints: "10m" };
+    const intervals = { poll: "10m", pollWithHints: "10m" } as const;
     const workers = await Promise.all(pools.map((pool) => startListeningWorker(pool, database.url, intervals)));
     await Promise.all(workers.map((worker, index) => burst(worker, pools[index]!, 1)));
     const reconnects: Pickup[] = [];

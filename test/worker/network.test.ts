@@ -2,7 +2,7 @@
 // worker connects through a fault proxy. A second worker connects directly and claims jobs whose lease is lost.
 import net from "node:net";
 import { describe, expect, it } from "vitest";
-import { pipeline } from "../../src/index.ts";
+import { type Duration, pipeline } from "../../src/index.ts";
 import { type FaultProxy, type FaultProxyMode, faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { connectedDatabase } from "../support/database/connections.ts";
@@ -21,7 +21,7 @@ const { database, stillwake, client: sql } = await connectedDatabase();
 interface Hole {
   mode: FaultProxyMode;
   forMs: number;
-  lease: string;
+  lease: Duration;
 }
 
 describe("a black hole between the worker and Postgres", () => {
@@ -144,7 +144,7 @@ describe("when a firewall drops the state of a worker's connections", () => {
       pipelines: [held.implementation],
       pool: "held",
       slots: 1,
-      lease: "3s",
+      lease: "3s" as const,
       directUrl: false as const,
     };
     // It has only this connection.
@@ -265,7 +265,7 @@ async function lateHeartbeat(): Promise<void> {
   const { promise: until, resolve: finish } = deferred();
   const long = pipeline("long", { pool: "long" });
   const run = implement(long, () => until);
-  const options = { pipelines: [run], pool: "long", slots: 2, lease: "6s" };
+  const options = { pipelines: [run], pool: "long", slots: 2, lease: "6s" as const };
   await stillwake.register(long);
   const worker = await startRecordedWorker({ url: proxy.url, name: "long", pollWithHints: "5m", ...options });
   await worker.waitForEvent("hints.ready");

@@ -233,8 +233,14 @@ describe("during a long outage of the database", () => {
     await using quick = await faultProxy(server.url);
     const { promise: until, resolve: finish } = deferred();
     const counted = countedEffects("first-back", { steps: 2, before: () => until });
-    const floors = { poll: "100ms", pollWithHints: "100ms" };
-    const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "8s", ...floors };
+    const floors = { poll: "100ms", pollWithHints: "100ms" } as const;
+    const options = {
+      pool: "first-back",
+      pipelines: [counted.implementation],
+      slots: 2,
+      lease: "8s" as const,
+      ...floors,
+    };
     const holder = await startRecordedWorker({ url: slow.url, name: "slow", ...options });
     await holder.waitForEvent("hints.ready");
     const { id } = await stillwake.enqueue("first-back", {});

@@ -31,7 +31,7 @@ interface DevMachinesOptions {
 }
 
 /** Short: jobs are released almost at once. */
-const GRACE = "4s";
+const GRACE = "4s" as const;
 /** For the machines of a killed `stillwake dev`: most cannot reach their database to release jobs. */
 const ORPHAN_MS = 1000;
 

@@ -16,9 +16,15 @@ export interface Failure {
   step?: string;
 }
 
+/**
+ * The id of a job, a string. Those that enqueue() returns know the type of the job's output, for get() and wait(); for an id
+ * from elsewhere it can be named: `id as JobId<OutputOf<typeof contract>>`.
+ */
+export type JobId<Output = unknown> = string & { readonly "~output"?: Output };
+
 /** A job and its current state. Times are the database's. */
-export interface Job {
-  id: string;
+export interface Job<Output = unknown> {
+  id: JobId<Output>;
   pipeline: string;
   pool: string;
   state: JobState;
@@ -43,7 +49,8 @@ export interface Job {
   /** The occurrence it is for, if a schedule created it. */
   schedule: ScheduledFor | null;
   input: unknown;
-  output: unknown;
+  /** Null until the job has completed. */
+  output: Output | null;
   failure: Failure | null;
   cancel: { at: string; by?: string; reason?: string } | null;
   pause: { at: string; by?: string; reason?: string; resume_at?: string } | null;
@@ -58,6 +65,11 @@ export interface Job {
   lastSeq: string;
   /** In a brief list: fields that were omitted because they are too large. */
   omitted?: string[];
+}
+
+export interface CompletedJob<Output = unknown> extends Job<Output> {
+  state: "completed";
+  output: Output;
 }
 
 /** The occurrence of a schedule that a job is for. */

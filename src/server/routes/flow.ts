@@ -1,5 +1,6 @@
 // Pipelines, pools, limits and breakers.
 import { z } from "zod";
+import type { Duration } from "../../time.ts";
 import { withoutUndefined } from "../../validate.ts";
 import { findByName, mergeBody, operation } from "../operation.ts";
 import * as schemas from "../schemas.ts";
@@ -88,7 +89,8 @@ export const openBreaker = operation({
   audit: mergeBody,
   async handle({ stillwake, params, body, caller, recordBefore }) {
     await recordBefore(findByName(await stillwake.flow.breakers(), params.name));
-    await stillwake.flow.open(params.name!, { by: caller.name, ...withoutUndefined(body) });
+    const options = withoutUndefined(body) as { for?: Duration; reason?: string };
+    await stillwake.flow.open(params.name!, { by: caller.name, ...options });
     return { name: params.name };
   },
 });

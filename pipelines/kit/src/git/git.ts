@@ -41,7 +41,7 @@ export interface Git {
 
 export function openGit(runner: Runner, { paths, limits, purpose, remote, credential }: GitOptions): Git {
   const deadline = performance.now() + limits.cloneMs;
-  const timeLeft = () => `${Math.max(1, Math.ceil(deadline - performance.now()))}ms`;
+  const timeLeft = () => `${Math.max(1, Math.ceil(deadline - performance.now()))}ms` as const;
   const offline = environment(paths, HARDENED);
   const online = environment(paths, [...HARDENED, ...networkSettings(remote, credential, limits)], remote.protocol);
   return {
