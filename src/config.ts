@@ -139,9 +139,9 @@ export function processEnvironment(): Readonly<Record<string, string | undefined
 const providerVariables =
   "FLY_(API|ACCESS)_TOKEN|FLY_API_HOSTNAME|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_.*|KUBECONFIG|KUBERNETES_.*";
 
-/** Hidden from pipeline code: credentials of the runtime's database and stores, and of providers. */
+/** Withheld from pipeline code by default: settings of the runtime, and credentials of its store and of providers. */
 const runtimeVariables = new RegExp(
-  `^(STILLWAKE_(?!CRASH$).*|PG[A-Z]+|${providerVariables}|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$`,
+  `^(STILLWAKE_(?!CRASH$).*|${providerVariables}|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$`,
 );
 
 /** Not passed to machines: provider credentials, server credentials, and the identity of the machine this runs on. */
@@ -159,29 +159,107 @@ export function machineEnvironment(
   return Object.fromEntries(passed);
 }
 
-/**
- * Names of variables that runners must not see: by name, or because the value contains one of `secrets`. DATABASE_URL
- * is among them when it is the runtime's.
- */
-export function withheldNames(
-  secrets: readonly string[],
-  env: Readonly<Record<string, string | undefined>> = process.env,
-): string[] {
-  const containsSecret = (value = "") =>
-    secrets.some((secret) => (secret.length >= 8 ? value.includes(secret) : value === secret));
-  return Object.keys(env).filter((name) => runtimeVariables.test(name) || containsSecret(env[name]));
+/** Which variables of the worker pipeline code gets. A name may end with *; of several matches the longest decides, then `withhold`. */
+export interface EnvOptions {
+  /** Not passed, such as ["DATABASE_URL", "PG*"]. */
+  withhold?: readonly string[];
+  /** Passed although they are withheld by default, such as ["AWS_*"]. */
+  pass?: readonly string[];
 }
 
-/** The environment of runners: this process's, without the runtime's credentials. */
+/** What a worker was configured with and pipeline code must not find in another variable. */
+export interface RuntimeSecrets {
+  databaseUrls: readonly string[];
+  /** Seal keys, and the secrets of the store. */
+  others: readonly string[];
+}
+
+/**
+ * Names of the variables that runners do not get: by `options`, by name, or because the value contains a secret of the runtime. DATABASE_URL
+ * is passed by default, even if it is the runtime's; its login is then no secret in other variables.
+ */
+export function withheldNames(
+  { databaseUrls, others }: RuntimeSecrets,
+  options: EnvOptions,
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): string[] {
+  const passedUrl = ruleFor("DATABASE_URL", options) === "withhold" ? "" : (env.DATABASE_URL ?? "");
+  const logins = databaseUrls.filter((url) => url !== passedUrl && !hasSameLogin(url, passedUrl)).flatMap(secretsOfUrl);
+  return Object.keys(env).filter((name) => {
+    const rule = ruleFor(name, options);
+    if (rule !== undefined) return rule === "withhold";
+    const value = env[name] ?? "";
+    return runtimeVariables.test(name) || containsOne(value, name === "DATABASE_URL" ? others : [...others, ...logins]);
+  });
+}
+
+/** The environment of runners: `env` without the withheld variables. */
 export function runnerEnvironment(
-  secrets: readonly string[],
+  withheld: readonly string[],
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): Record<string, string> {
-  const withheld = new Set(withheldNames(secrets, env));
   const passed = Object.entries(env).filter(
-    (entry): entry is [string, string] => !withheld.has(entry[0]) && entry[1] !== undefined,
+    (entry): entry is [string, string] => !withheld.includes(entry[0]) && entry[1] !== undefined,
   );
   return Object.fromEntries(passed);
+}
+
+/** Database passwords in an environment, to be redacted. A short one, or an ordinary word, only as a part of a URL. */
+export function databasePasswords(env: Readonly<Record<string, string | undefined>>): string[] {
+  const inUrls = Object.values(env).filter((value) => /^postgres(ql)?:\/\//i.test(value ?? ""));
+  const passwords = inUrls.flatMap((url) => {
+    const { raw, decoded } = loginOf(url!) ?? {};
+    if (!raw) return [];
+    return isDistinct(raw) ? [raw, decoded!] : [`:${raw}@`];
+  });
+  return [...passwords, ...(isDistinct(env.PGPASSWORD ?? "") ? [env.PGPASSWORD!] : [])];
+}
+
+function isDistinct(password: string): boolean {
+  return password.length >= 8 && !/^[a-z]{1,15}$/i.test(password);
+}
+
+function ruleFor(name: string, { withhold = [], pass = [] }: EnvOptions): "withhold" | "pass" | undefined {
+  const longestMatch = (patterns: readonly string[]) =>
+    Math.max(-1, ...patterns.map((text) => matchLength(name, text)));
+  const [withheld, passed] = [longestMatch(withhold), longestMatch(pass)];
+  if (withheld < 0 && passed < 0) return undefined;
+  return passed > withheld ? "pass" : "withhold";
+}
+
+/** -1 without a match. */
+function matchLength(name: string, pattern: string): number {
+  if (name === pattern) return Number.POSITIVE_INFINITY;
+  return pattern.endsWith("*") && name.startsWith(pattern.slice(0, -1)) ? pattern.length - 1 : -1;
+}
+
+function containsOne(value: string, secrets: readonly string[]): boolean {
+  return secrets.some((secret) => (secret.length >= 8 ? value.includes(secret) : value === secret));
+}
+
+/** The URL, and its password: plain, URL-encoded, and with the user in front, because a short one alone is not searched for inside values. */
+function secretsOfUrl(url: string): string[] {
+  const { user, raw, decoded } = loginOf(url) ?? {};
+  return raw ? [url, decoded!, raw, `${user}:${raw}@`] : [url];
+}
+
+function hasSameLogin(one: string, other: string): boolean {
+  const [first, second] = [loginOf(one), loginOf(other)];
+  return first?.raw !== undefined && first.user === second?.user && first.decoded === second.decoded;
+}
+
+function loginOf(url: string): { user: string; raw: string; decoded: string } | undefined {
+  if (!URL.canParse(url)) return undefined;
+  const { username, password } = new URL(url);
+  return password ? { user: username, raw: password, decoded: decodePassword(password) } : undefined;
+}
+
+function decodePassword(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** Removes variables that another module (a .env loader, for example) may have set again. */

@@ -32,6 +32,8 @@ const options = {
   drain: list,
   once: flag,
   store: text,
+  withhold: text,
+  pass: text,
   scratch: text,
   "metrics-port": text,
   "metrics-host": text,

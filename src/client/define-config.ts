@@ -1,4 +1,5 @@
 // defineConfig(): the typed content of stillwake.config.ts, checked for unknown keys.
+import type { EnvOptions } from "../config.ts";
 import { InvalidInput } from "../errors.ts";
 import type { PoolOptions } from "../pool-options.ts";
 import type { SealKeys } from "../secrets/seal.ts";
@@ -29,6 +30,8 @@ export interface StillwakeConfig {
   sealKeys?: SealKeys | string;
   /** Looks up the values of secret references in inputs. Default: STILLWAKE_SECRET_<NAME>. */
   secrets?: (name: string, use: { pipeline: string; tenant: string | null; job: string }) => unknown;
+  /** Which variables of the worker pipeline code gets: names, * at the end. Default: see "What user code can see" in docs/run/worker.md. */
+  env?: EnvOptions;
   scratch?: string;
   runAs?: { uid: number; gid: number };
   heapMb?: number;
@@ -82,7 +85,7 @@ export interface DevPart {
 }
 
 const known: (keyof StillwakeConfig)[] = [
-  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainTimeout idleExit poll pollWithHints store sealKeys secrets scratch".split(
+  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainTimeout idleExit poll pollWithHints store sealKeys secrets env scratch".split(
     " ",
   ),
   ..."runAs heapMb spareRunners maxJobs connections webhooks metricsPort metricsHost logLevel pools prices dev".split(

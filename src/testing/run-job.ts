@@ -25,7 +25,10 @@ export interface RunJobOptions {
   children?: readonly AnyImplementation[];
   /** Signals to send when the job waits for an event, by the event's name. */
   signals?: Readonly<Record<string, unknown>>;
-  worker?: Pick<WorkerOptions, "store" | "storeCredentials" | "sealKeys" | "secrets" | "scratch" | "grace" | "env">;
+  worker?: Pick<
+    WorkerOptions,
+    "store" | "storeCredentials" | "sealKeys" | "secrets" | "scratch" | "grace" | "environment"
+  >;
 }
 
 export interface RanJob {

@@ -2,7 +2,7 @@
 import os from "node:os";
 import path from "node:path";
 import { type ArtifactStore, type Credentials, openStore } from "../artifacts/open-store.ts";
-import { processEnvironment } from "../config.ts";
+import { type EnvOptions, processEnvironment, type RuntimeSecrets } from "../config.ts";
 import type { DatabaseOptions } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
 import type { SealKeys } from "../secrets/seal.ts";
@@ -70,8 +70,10 @@ export interface WorkerOptions {
   spareRunners?: number;
   /** A runner is replaced after this number of jobs. Default 1000. */
   maxJobs?: number;
+  /** Which variables user code gets, for isolation "process". Default: all but the runtime's own and credentials of stores and providers. */
+  env?: EnvOptions;
   /** The environment that runners and commands get a filtered copy of. Default: that of this process. */
-  env?: Readonly<Record<string, string | undefined>>;
+  environment?: Readonly<Record<string, string | undefined>>;
   /** How often the demand of the pool is read for the metrics. Default: never. */
   demandEvery?: Duration;
   /** Whether it also sends webhooks, and the options for that. Default true. */
@@ -106,10 +108,11 @@ export interface WorkerSettings {
   heapMb: number | undefined;
   spareRunners: number;
   maxJobs: number;
-  env: Readonly<Record<string, string | undefined>>;
+  env: EnvOptions;
+  environment: Readonly<Record<string, string | undefined>>;
   unsealer: Unsealer;
-  /** Values that are removed from the environment of user code. */
-  secrets: string[];
+  /** Values that are not left in the environment of user code. */
+  secrets: RuntimeSecrets;
   demandMs: number;
   webhooks: WebhookSenderOptions | undefined;
   crash: ShouldCrash | undefined;
@@ -117,7 +120,7 @@ export interface WorkerSettings {
 
 const known =
   `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainTimeout idleExit minUptime machine until poll
-  pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spareRunners maxJobs env demandEvery webhooks crash`.split(
+  pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spareRunners maxJobs env environment demandEvery webhooks crash`.split(
     /\s+/,
   );
 
@@ -161,7 +164,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
   if (leaseMs < 1000 || leaseMs > 86_400_000)
     reject("lease", `A lease of ${options.lease} is out of range`, "Use 1s to 1d");
   const graceMs = durationMs(options.grace ?? "5s", "grace");
-  const env = options.env ?? processEnvironment();
+  const environment = options.environment ?? processEnvironment();
   return {
     database: {
       url: url!,
@@ -192,8 +195,9 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     heapMb: options.heapMb === undefined ? undefined : checkInteger(options.heapMb, "heapMb", 16, 1_000_000),
     spareRunners: until === "registered" ? 0 : checkInteger(options.spareRunners ?? 1, "spareRunners", 0, 100),
     maxJobs: checkInteger(options.maxJobs ?? 1000, "maxJobs", 1, 1_000_000_000),
-    env,
-    unsealer: new Unsealer(options.sealKeys, options.secrets, env),
+    env: readEnvOptions(options.env, isolation),
+    environment,
+    unsealer: new Unsealer(options.sealKeys, options.secrets, environment),
     secrets: collectSecrets(url!, options),
     demandMs: limitMs(options.demandEvery, "demandEvery"),
     webhooks: readWebhooks(options.webhooks),
@@ -230,19 +234,39 @@ function readWebhooks(webhooks: WorkerOptions["webhooks"] = true): WebhookSender
   return webhooks === true ? {} : webhooks || undefined;
 }
 
-function collectSecrets(url: string, { directUrl, storeCredentials, sealKeys = "" }: WorkerOptions): string[] {
-  const urls = [url, ...(typeof directUrl === "string" ? [directUrl] : [])];
-  // Plain, URL-encoded, and with the user in front: a short password alone is not searched for inside other values.
-  const passwords = urls.flatMap((text) => {
-    const { username, password } = URL.canParse(text) ? new URL(text) : { username: "", password: "" };
-    return password ? [decodeURIComponent(password), password, `${username}:${password}@`] : [];
-  });
+function readEnvOptions(env: EnvOptions = {}, isolation: WorkerSettings["isolation"]): EnvOptions {
+  if (typeof env !== "object" || env === null || Array.isArray(env))
+    reject("env", "env must be an object of withhold and pass", 'Write env: { withhold: ["DATABASE_URL"] }');
+  rejectUnknownOptions(env, ["withhold", "pass"], "Worker", "env");
+  for (const key of ["withhold", "pass"] as const) {
+    const names: unknown = env[key] ?? [];
+    const invalid = Array.isArray(names) ? names.find((name) => !/^(\w+\*?|\*)$/.test(String(name))) : names;
+    if (invalid !== undefined)
+      reject(
+        `env.${key}`,
+        `env.${key} contains ${JSON.stringify(invalid)}, which is not the name of a variable`,
+        `Write a list of names, such as ["DATABASE_URL", "PG*"]; * is allowed at the end`,
+      );
+  }
+  if (isolation === "none" && (env.withhold || env.pass))
+    reject(
+      "env",
+      'env has no effect with isolation "none": user code shares the process of the worker',
+      "Pass pipelines as modules, or delete env",
+    );
+  return env;
+}
+
+function collectSecrets(url: string, { directUrl, storeCredentials, sealKeys = "" }: WorkerOptions): RuntimeSecrets {
   const keys =
     typeof sealKeys === "string"
       ? sealKeys.split(",").map((pair) => pair.replace(/^[^:]*:/, ""))
       : Object.values(sealKeys.keys);
   const { secretAccessKey = "", sessionToken = "" } = storeCredentials ?? {};
-  return [...urls, ...passwords, ...keys, secretAccessKey, sessionToken].filter(Boolean);
+  return {
+    databaseUrls: [url, ...(typeof directUrl === "string" ? [directUrl] : [])],
+    others: [...keys, secretAccessKey, sessionToken].filter(Boolean),
+  };
 }
 
 function reject(field: string, message: string, remedy: string): never {

@@ -38,7 +38,7 @@ export interface RelayOptions
     | "store"
     | "sealKeys"
     | "secrets"
-    | "env"
+    | "environment"
     | "webhooks"
   > {
   /** Results of implement(). */
@@ -162,7 +162,8 @@ async function prepare(database: Database, settings: WorkerSettings): Promise<Lo
 }
 
 async function createRunner(settings: WorkerSettings, processTag: string, releaseAt: number): Promise<InProcessRunner> {
-  return new InProcessRunner({ ...settings, tracing: await loadTracing(), processTag, releaseAt });
+  const tracing = await loadTracing();
+  return new InProcessRunner({ ...settings, env: settings.environment, tracing, processTag, releaseAt });
 }
 
 /** Works until the deadline, or until nothing is left. `due`: more jobs are due. */

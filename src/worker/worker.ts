@@ -43,6 +43,8 @@ export class Worker {
   readonly #presence: WorkerPresence | undefined;
   readonly #webhookPump: WebhookPump;
   readonly #machine: MachineRegistration | undefined;
+  /** Variables that runners do not get. */
+  readonly #withheld: string[];
   #runners: Runners | undefined;
   #keeper: Keeper | undefined;
   #state: WorkerState = "new";
@@ -61,6 +63,8 @@ export class Worker {
   constructor(options: WorkerOptions) {
     const settings = readWorkerOptions(options);
     this.#settings = settings;
+    const { isolation, secrets, env, environment } = settings;
+    this.#withheld = isolation === "process" ? withheldNames(secrets, env, environment).sort() : [];
     this.pool = settings.pool;
     this.name =
       settings.machine ?? settings.name ?? `${os.hostname()}-${process.pid}-${randomBytes(3).toString("hex")}`;
@@ -128,6 +132,7 @@ export class Worker {
     if (accepted === false) void this.drain("the machine is to be stopped");
     const { name: worker, events } = this;
     events.emit({ kind: "worker.started", worker, pool, slots, pipelines: names, isolation, version });
+    if (this.#withheld.length > 0) events.emit({ kind: "env.withheld", names: this.#withheld });
     this.#presence?.open();
     this.#startMonitors();
     this.#stopIdleTimer();
@@ -188,18 +193,18 @@ export class Worker {
   }
 
   async #createRunners(tracing: Tracing): Promise<Runners> {
-    const { isolation, secrets, env, files } = this.#settings;
+    const { isolation, environment, files } = this.#settings;
     // The name alone is not unique: a worker that replaces one of the same name on this machine must not kill its processes.
     const unique = `${process.pid}-${randomBytes(4).toString("hex")}`;
     const processTag = `${this.name.replaceAll(/[^\w-]/g, "_")}-${unique}.`;
-    if (isolation === "none") return new InProcessRunner({ ...this.#settings, tracing, processTag });
+    if (isolation === "none") return new InProcessRunner({ ...this.#settings, tracing, processTag, env: environment });
     return new RunnerPool({
       ...this.#settings,
       events: this.events,
       files: await findModules(files),
       processTag,
-      env: runnerEnvironment(secrets, env),
-      withheld: withheldNames(secrets, env),
+      env: runnerEnvironment(this.#withheld, environment),
+      withheld: this.#withheld,
     });
   }
 

@@ -370,7 +370,7 @@ describe("the environment of user code", () => {
     const one = await startWorker({
       url: database.url,
       pipelines: new URL("../fixtures/pipelines/environment.mjs", import.meta.url).pathname,
-      args: ["--slots", "1"],
+      args: ["--slots", "1", "--withhold", "DATABASE_URL,PG*"],
       env: { ...canaries, SHOWN_TO_JOBS: "a setting of the user's own", LANG: "C.UTF-8" },
     });
     const { id } = await stillwake.enqueue("environment", null);

@@ -28,8 +28,9 @@ const wait = (job, { ms }) => job.step("wait", {}, (step) => new Promise((resolv
 }));
 export const small = implement(pipeline("small"), wait);
 export const large = implement(pipeline("large", { pool: "heavy" }), wait);
-export const here = implement(pipeline("here"), async () => process.env.PART_OF_TEST);
-export const there = implement(pipeline("there", { pool: "heavy" }), async () => process.env.PART_OF_TEST);
+const look = async () => [process.env.PART_OF_TEST, new URL(process.env.DATABASE_URL).protocol].join(" ");
+export const here = implement(pipeline("here"), look);
+export const there = implement(pipeline("there", { pool: "heavy" }), look);
 `,
   );
   // The provider of the configuration is not called in `stillwake dev`.
@@ -91,13 +92,13 @@ describe("dev with machines", { timeout: 3 * LONG }, () => {
     expect(await worker(large)).toMatch(/^sw-[a-z0-9]{8}-heavy-m1-/);
     await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to stop" });
 
-    // The dev function of the configuration runs before the workers; its env reaches machines too.
+    // The dev function of the configuration runs before the workers; its env reaches machines too, as does the URL of the embedded Postgres.
     expect(first.output()).toMatch(/\n {2}The shop is at http:\/\/127\.0\.0\.1:8080\n {2}Stop with/);
     const output = async (id: string) => (await request(`${first.url}/v1/jobs/${id}`)).output;
     const both = [await enqueue("here", 1), await enqueue("there", 1)];
     for (const id of both) {
       await worker(id);
-      expect(await output(id)).toBe("postgres: true 200 true");
+      expect(await output(id)).toBe("postgres: true 200 true postgres:");
     }
     await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to stop" });
 

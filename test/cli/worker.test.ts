@@ -128,6 +128,11 @@ const invalidCalls: InvalidCall[] = [
     error: /"My Pool" is not a valid pool name\. Use lower-case letters/,
   },
   {
+    what: "a variable to withhold that is not a name",
+    args: ["--withhold", "DATABASE_URL, P*G"],
+    error: /env\.withhold contains "P\*G", which is not the name of a variable\. Write a list of names/,
+  },
+  {
     what: "an invalid worker name",
     args: ["--name", "my worker"],
     error: /"my worker" is not a valid worker name\. Use 1 to 100/,

@@ -1,6 +1,6 @@
 // Settings from the environment.
 import { describe, expect, it } from "vitest";
-import { readConfig } from "../../src/config.ts";
+import { databasePasswords, readConfig, withheldNames } from "../../src/config.ts";
 
 describe("the configuration", () => {
   it("has defaults for everything except the database", () => {
@@ -54,5 +54,66 @@ describe("the configuration", () => {
 
   it("is frozen", () => {
     expect(Object.isFrozen(readConfig({}))).toBe(true);
+  });
+});
+
+describe("the variables that are withheld from pipeline code", () => {
+  const url = "postgres://app:a%40very-long-one@db/app";
+  const runtime = { databaseUrls: [url], others: ["a-seal-key-of-32-bytes"] };
+  const env = {
+    PATH: "/bin",
+    DATABASE_URL: url,
+    PGHOST: "db",
+    STILLWAKE_DATABASE_URL: url,
+    STILLWAKE_CRASH: "after:one",
+    AWS_ACCESS_KEY_ID: "id",
+    AWS_REGION: "eu",
+    COPY: `url=${url}`,
+    PASSWORD: "a@very-long-one",
+    KEY: "k1:a-seal-key-of-32-bytes",
+  };
+  const always = ["STILLWAKE_DATABASE_URL", "AWS_ACCESS_KEY_ID", "KEY"];
+
+  it.each([
+    ["by default", {}, always],
+    [
+      "with DATABASE_URL withheld, also where its login is in another variable",
+      { withhold: ["DATABASE_URL"] },
+      ["DATABASE_URL", ...always.slice(0, 2), "COPY", "PASSWORD", "KEY"],
+    ],
+    ["with a pattern", { withhold: ["PG*"] }, ["PGHOST", ...always]],
+    ["with names that are passed", { pass: ["KEY", "AWS_*"] }, ["STILLWAKE_DATABASE_URL"]],
+    [
+      "where the longer pattern decides",
+      { pass: ["AWS_*"], withhold: ["AWS_ACCESS*", "AWS_R*"] },
+      [...always.slice(0, 2), "AWS_REGION", "KEY"],
+    ],
+    [
+      "where a name decides over a pattern",
+      { withhold: ["*"], pass: ["PATH", "AWS_REGION"] },
+      Object.keys(env).filter((name) => !["PATH", "AWS_REGION"].includes(name)),
+    ],
+    ["where both lists have the name", { withhold: ["PATH"], pass: ["PATH"] }, ["PATH", ...always]],
+  ])("%s", (_, options, expected) => {
+    expect(withheldNames(runtime, options, env)).toEqual(expected);
+  });
+
+  it("include the login of the runtime under another name, if DATABASE_URL has another one", () => {
+    const other = { ...env, DATABASE_URL: "postgres://code:another@db/app" };
+    expect(withheldNames(runtime, {}, other)).toEqual([...always.slice(0, 2), "COPY", "PASSWORD", "KEY"]);
+  });
+
+  it("do not include the same login at another address, such as a pooler's", () => {
+    const pooled = { DATABASE_URL: url.replace("@db/", "@pooler:6432/"), DIRECT: url };
+    expect(withheldNames(runtime, {}, pooled)).toEqual([]);
+  });
+
+  it("leave passwords in those that are passed; they are redacted, an ordinary word only inside a URL", () => {
+    expect(databasePasswords({ A: url, PGPASSWORD: "pg-password", B: "https://x:not-a-database@y" })).toEqual([
+      "a%40very-long-one",
+      "a@very-long-one",
+      "pg-password",
+    ]);
+    expect(databasePasswords({ A: "postgresql://postgres:postgres@localhost/app" })).toEqual([":postgres@"]);
   });
 });

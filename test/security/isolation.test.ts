@@ -18,7 +18,7 @@ const CONFINED = path.join(ROOT, "test/fixtures/pipelines/confined.mjs");
 const NOBODY = 65534;
 
 describe("the credentials of the worker", () => {
-  it("are in no variable of runners and commands, by name or by value, and in no argument", async () => {
+  it("are in no variable of runners and commands, by name or by value, and in no argument, if DATABASE_URL and PG* are withheld", async () => {
     // A password that is encoded in a URL, and one that is too short to be searched inside other values.
     const main = await login(`Kanari/en ${hex()}@%`);
     const direct = await login("kurz7");
@@ -42,7 +42,8 @@ describe("the credentials of the worker", () => {
       COPY_OF_THE_STORE_SECRET: "",
     };
     canaries.COPY_OF_THE_STORE_SECRET = `key=${canaries.STILLWAKE_STORE_SECRET_ACCESS_KEY}`;
-    const worker = await start({ env: { ...canaries, HARMLESS: "shown", LANG: "C.UTF-8" } });
+    const config = { env: { withhold: ["DATABASE_URL", "PG*"] } };
+    const worker = await start({ config, env: { ...canaries, HARMLESS: "shown", LANG: "C.UTF-8" } });
     const seen = await look();
     expect(seen.environment.HARMLESS).toBe("shown");
     expect(Object.keys(seen.environment).filter((name) => name in canaries)).toEqual([]);
@@ -85,12 +86,50 @@ describe("the credentials of the worker", () => {
     }
   });
 
-  it("do not include a DATABASE_URL of the user, which reaches the runner, and a command only when it is passed", async () => {
+  it("include a DATABASE_URL of its own only by that name, and not the worker's login", async () => {
+    const runtime = await login(`Laufzeit ${hex()}`);
     const own = `postgres://app:${hex()}@elsewhere/app`;
-    await start({ env: { DATABASE_URL: own } });
+    const env = { STILLWAKE_DATABASE_URL: runtime.url, COPY: runtime.url, PGPASSWORD: runtime.password };
+    await start({ env: { ...env, DATABASE_URL: own } });
     const seen = await look();
-    expect(seen.environment.DATABASE_URL).toBe(own);
+    // The output of a job is redacted, like everything else that it writes for people.
+    expect(seen.environment.DATABASE_URL).toBe("postgres://app:***@elsewhere/app");
+    expect(Object.keys(seen.environment).filter((name) => name in env)).toEqual([]);
     expect(seen.command.environment).not.toContain(own);
+  });
+
+  it("include by default the DATABASE_URL that the worker itself uses, in all its variables, and the log names the rest", async () => {
+    const { url, password } = await login(`Eigene ${hex()}@%`);
+    const passed = { DATABASE_URL: url, POSTGRES_URL: url, PGHOST: "db", PGPASSWORD: password };
+    const withheld = { AWS_SECRET_ACCESS_KEY: `aws-${hex()}`, STILLWAKE_SECRET_X: hex(), STILLWAKE_DATABASE_URL: "" };
+    const worker = await start({ env: { ...passed, ...withheld } });
+    const line = await worker.waitForLine("env.withheld");
+    expect(line).toMatchObject({
+      names: Object.keys(withheld).sort(),
+    });
+    const seen = await look();
+    expect(Object.keys(seen.environment)).toEqual(expect.arrayContaining(Object.keys(passed)));
+    expect(Object.keys(seen.environment).filter((name) => name in withheld)).toEqual([]);
+    // Commands get what job.exec passes them.
+    expect(seen.command.environment).not.toContain(url);
+    expect(seen.environment).toMatchObject({ PGHOST: "db", PGPASSWORD: "***" });
+    const rows = (await everyRow()).join("\n");
+    expect([password, encodeURIComponent(password)].filter((text) => rows.includes(text))).toEqual([]);
+  });
+
+  it("are named in the failure of a job that cannot connect without them", async () => {
+    const env = { DATABASE_URL: database.url, PGHOST: "127.0.0.1" };
+    await start({ env, args: ["--withhold", "DATABASE_URL,PG*"] });
+    const { id } = await stillwake.enqueue("connecting", {});
+    const { failure } = await waitForEnd(stillwake, id);
+    expect(failure?.message).toMatch(/\S\. Pipeline code does not get DATABASE_URL, PGHOST: change env of the worker/);
+  });
+
+  it("are named in it, with DATABASE_URL as the remedy, where only the runtime has a database", async () => {
+    await start({});
+    const { id } = await stillwake.enqueue("connecting", {});
+    const { failure } = await waitForEnd(stillwake, id);
+    expect(failure?.message).toMatch(/does not get STILLWAKE_DATABASE_URL: set DATABASE_URL for it/);
   });
 });
 

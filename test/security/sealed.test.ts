@@ -301,7 +301,7 @@ describe("a reference to a secret", () => {
   const env = { PATH: process.env.PATH, STILLWAKE_SECRET_GITHUB_TOKEN: TOKEN };
 
   it("is stored as a name; the worker reads the value from its environment", async () => {
-    const { seen, kept, job } = await run({ token: secret("github-token") }, ["token"], { env });
+    const { seen, kept, job } = await run({ token: secret("github-token") }, ["token"], { environment: env });
     expect(job.state).toBe("completed");
     expect(kept).toEqual({ token: { $secret: "github-token" } });
     expect(seen).toEqual([{ token: TOKEN }]);
@@ -315,7 +315,7 @@ describe("a reference to a secret", () => {
     const input = { token: secret("github_token"), all: [{ key: secret("github_token") }] };
     const seen: unknown[] = [];
     const code = implement(contract, (_, given) => void seen.push(given));
-    const { job } = await runJob(code, input, { url: database.url, worker: { env } });
+    const { job } = await runJob(code, input, { url: database.url, worker: { environment: env } });
     expect(job.state).toBe("completed");
     expect(seen).toEqual([{ token: TOKEN, all: [{ key: TOKEN }] }]);
     const strict = pipeline(name(), { input: z.object({ token: z.string().startsWith("tok_") }), sealed: ["token"] });
@@ -340,7 +340,7 @@ describe("a reference to a secret", () => {
   });
 
   it("to an unknown secret fails the job without a retry; a failed lookup is retried", async () => {
-    const unknown = await run({ token: secret("unknown") }, ["token"], { env });
+    const unknown = await run({ token: secret("unknown") }, ["token"], { environment: env });
     expect(unknown.job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "SECRET_UNKNOWN" } });
     expect(unknown.job.failure?.message).toMatch(/^Secret "unknown" is not known .*STILLWAKE_SECRET_<NAME>/);
     let calls = 0;
@@ -360,7 +360,7 @@ describe("a reference to a secret", () => {
 
   it("at other paths is ordinary data", async () => {
     const input = { token: "x", note: { $secret: "github_token" }, deep: [{ $sealed: "j.k1.x.y" }] };
-    const { seen } = await run(input, [], { env });
+    const { seen } = await run(input, [], { environment: env });
     expect(seen).toEqual([input]);
   });
 

@@ -32,7 +32,10 @@ beforeEach(() => {
 const requested = () => github.calls.map(({ email, path }) => email ?? path);
 
 async function withWorker<T>(work: () => Promise<T>, options: Parameters<typeof setup.worker>[1] = {}): Promise<T> {
-  const worker = setup.worker("users", { ...options, env: { LEADERBOARD_GITHUB_TOKEN: TOKEN, ...options.env } });
+  const worker = setup.worker("users", {
+    ...options,
+    environment: { LEADERBOARD_GITHUB_TOKEN: TOKEN, ...options.environment },
+  });
   await worker.start();
   // Backoff is not tested here.
   await pool.query("update stillwake.pipelines set backoff_initial = '10ms', backoff_max = '20ms'");

@@ -28,6 +28,8 @@ export const workerCommand: Command = {
     ...databaseFlags,
     "direct-url": directUrlHelp,
     store: storeHelp,
+    withhold: "<names> variables that pipeline code does not get, such as DATABASE_URL,PG*",
+    pass: "<names> variables that it gets although they are withheld by default, such as AWS_*",
     scratch: "<dir> parent of the scratch directories of attempts",
     name: "<name> of this worker in the database and in logs",
     "metrics-port": "<port> serve /metrics, /health and POST /wake on 127.0.0.1",
@@ -54,6 +56,7 @@ async function runWorker(flags: Flags): Promise<number> {
   const file = await loadConfigFile(flags.config);
   const env = readConfig();
   const options: Partial<WorkerOptions> = { ...fromFile(file), ...fromEnvironment(env), ...fromFlags(flags) };
+  if (flags.withhold || flags.pass) options.env = { ...options.env, ...readEnvFlags(flags) };
   if (options.pipelines === undefined) {
     throw new InvalidInput("No pipelines are configured", {
       field: "pipelines",
@@ -146,6 +149,11 @@ function fromEnvironment({
 function splitGrace(totalMs: number): { grace: string; drainTimeout: string } {
   const graceMs = Math.min(5000, totalMs / 4);
   return { grace: `${graceMs}ms`, drainTimeout: `${Math.max(0, totalMs - 2 * graceMs - 2000)}ms` };
+}
+
+function readEnvFlags({ withhold, pass }: Flags): WorkerOptions["env"] {
+  const names = (value: string) => value.split(",").map((name) => name.trim());
+  return { ...(withhold && { withhold: names(withhold) }), ...(pass && { pass: names(pass) }) };
 }
 
 function fromFlags(flags: Flags): Partial<WorkerOptions> {

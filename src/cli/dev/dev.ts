@@ -94,7 +94,7 @@ export async function runDev(context: CommandContext): Promise<number> {
 
 async function readProject(flags: Flags): Promise<Project> {
   const file = await loadConfigFile(flags.config);
-  const { store, scratch, webhooks, lease, ...others } = file as Partial<WorkerOptions>;
+  const { store, scratch, webhooks, lease, env, ...others } = file as Partial<WorkerOptions>;
   const pipelines = flags.pipelines ?? (others.pipelines as string | string[] | undefined);
   const hasDemo = pipelines === undefined || flags.demo === true;
   return {
@@ -103,6 +103,7 @@ async function readProject(flags: Flags): Promise<Project> {
       ...(store && { store }),
       ...(scratch && { scratch }),
       ...(lease && { lease }),
+      ...(env && { env }),
       ...(webhooks !== undefined && { webhooks }),
       slots: parseInteger(flags.slots, "slots") ?? 4,
     },
@@ -151,11 +152,12 @@ async function start(
     stillwake,
     fetch: (request) => fetch(request),
   });
-  const env = open.part?.env ?? {};
+  // The embedded Postgres is for this project alone, so its code connects to it as it connects to its database elsewhere.
+  const env = { ...(open.postgres && { DATABASE_URL: url }), ...open.part?.env };
   machines = createDevMachines({ url, schema, store, pools, dir: config.dir, env, project }, screen);
   if (machines) open.machines = machines;
   const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
-  const worker = { ...project.worker, env: { ...processEnvironment(), ...env } };
+  const worker = { ...project.worker, environment: { ...processEnvironment(), ...env } };
   await startWorkers(open, { url, schema, grace: GRACE, ...credentials, ...worker, store }, stillwake, screen);
   await machines?.start();
   const listening = await listenOnFreePort(server, config.port, screen);

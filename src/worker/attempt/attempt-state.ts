@@ -39,6 +39,8 @@ export interface AttemptHost {
   redactor?: Redactor;
   /** Rejects with an error that user code threw outside of any call chain that could catch it. */
   uncaught?: Promise<never>;
+  /** Variables of the worker that are not in this process's environment. */
+  withheld?: readonly string[];
 }
 
 /** The tag of the commands that an attempt starts. */
@@ -73,6 +75,7 @@ export class AttemptState {
     this.assignment = assignment;
     this.releaseAt = releaseAt;
     this.#policy = policy;
+    this.#redactor = host.redactor;
     if (assignment.secrets) for (const value of assignment.secrets) this.redactor.register(value);
   }
 
@@ -92,7 +95,7 @@ export class AttemptState {
   }
 
   get redactor(): Redactor {
-    this.#redactor ??= this.host.redactor ?? new Redactor();
+    this.#redactor ??= new Redactor();
     return this.#redactor;
   }
 

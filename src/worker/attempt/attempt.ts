@@ -1,5 +1,6 @@
 // Runs one attempt, from the claimed job to its outcome: in a runner process, or in the worker's process without isolation.
 import { type Pipeline, validateOutput } from "../../contract/pipeline.ts";
+import type { Failure } from "../../db/calls/job.ts";
 import { OUTPUT_LIMIT, toJson } from "../../payload.ts";
 import { limitMs } from "../../time.ts";
 import type { Assignment, LoadedPipeline } from "../runner/port.ts";
@@ -9,6 +10,7 @@ import { JobContext } from "./context.ts";
 import { outcomeOfError, sentenceOf } from "./failure.ts";
 import type { Implementation } from "./implement.ts";
 import { type Outcome, outcomeOfStop } from "./outcome.ts";
+import { remedyForWithheld } from "./withheld-database.ts";
 
 export async function runAttempt(
   implementation: Implementation,
@@ -67,8 +69,15 @@ async function runCode(implementation: Implementation, attempt: AttemptState): P
     }
     if (stop.reason) return [outcomeOfStop(stop.reason.stop)];
     if (attempt.suspended) return [attempt.suspended];
-    return [outcomeOfError(error, implementation, attempt.stepOf(error)), error];
+    const outcome = outcomeOfError(error, implementation, attempt.stepOf(error));
+    if (outcome.kind === "failed") addRemedy(outcome.failure, error, attempt.host);
+    return [outcome, error];
   }
+}
+
+function addRemedy(failure: Failure, error: unknown, { withheld, env }: AttemptHost): void {
+  const remedy = withheld && remedyForWithheld(error, withheld, env);
+  if (remedy) failure.message = `${failure.message || failure.code || "The connection failed"}. ${remedy}`;
 }
 
 /** What the keeper needs to know of a pipeline. Plain data: a runner sends it over the pipe. */

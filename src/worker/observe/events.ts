@@ -13,6 +13,8 @@ export type WorkerEvent =
       isolation: string;
       version: string;
     }
+  // Variables of the environment that pipeline code does not get, once per start.
+  | { kind: "env.withheld"; names: string[] }
   | { kind: "worker.draining"; reason: string; active: number; limitMs: number }
   | { kind: "worker.stopped"; reason: string; tookMs: number; jobs: number }
   // The database counts as reachable until it is reported lost. Each is emitted once per outage.

@@ -57,6 +57,10 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
       format: (e) =>
         `worker ${e.worker} started: ${count(e.slots, "slot")} in pool ${e.pool} for ${e.pipelines.join(", ")} (isolation ${e.isolation}, version ${e.version})`,
     },
+    "env.withheld": {
+      level: "info",
+      format: (e) => `pipeline code does not get ${e.names.join(", ")} (setting env)`,
+    },
     "worker.draining": {
       level: "info",
       format: (e) => `draining (${e.reason}): ${count(e.active, "job")} may take up to ${formatMs(e.limitMs)}`,

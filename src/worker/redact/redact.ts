@@ -11,12 +11,15 @@ const MASK = "***";
 const MAX_SIZE = 16 * 1024 * 1024;
 
 export class Redactor {
-  /** Created with the first secret: most jobs have none. */
+  /** Created with the first secret of the job: most have none. Until then the shared ones. */
   #forms: SecretForms | undefined;
+  readonly #shared: SecretForms | undefined;
   readonly #onAdd: ((secret: unknown) => void) | undefined;
 
-  /** `onAdd` receives every secret that user code registers. */
-  constructor(onAdd?: (secret: unknown) => void) {
+  /** `shared`: secrets of all jobs, whose forms are computed once. `onAdd` receives every secret that user code registers. */
+  constructor(shared?: SecretForms, onAdd?: (secret: unknown) => void) {
+    this.#shared = shared;
+    this.#forms = shared;
     this.#onAdd = onAdd;
   }
 
@@ -45,7 +48,7 @@ export class Redactor {
   register(secret: unknown): void {
     for (const text of textsOf(secret)) {
       if (text.length < MIN_SECRET_LENGTH || (this.#forms?.size ?? 0) > MAX_SIZE) continue;
-      this.#forms ??= new SecretForms();
+      if (this.#forms === undefined || this.#forms === this.#shared) this.#forms = new SecretForms(this.#shared?.all);
       for (const form of formsOf(text)) this.#forms.add(form);
     }
   }
@@ -122,6 +125,12 @@ export class Redactor {
     const start = this.#forms!.matchAtStart(left, minAtStart);
     return start > 0 ? MASK + left.slice(start) : left;
   }
+}
+
+/** The forms of secrets that every job has; undefined without any. */
+export function sharedForms(secrets: readonly string[]): SecretForms | undefined {
+  const forms = secrets.filter(({ length }) => length >= MIN_SECRET_LENGTH).flatMap(formsOf);
+  return forms.length === 0 ? undefined : new SecretForms(forms);
 }
 
 /** A few characters at the edge of a line can match by chance; a third of a secret cannot. */

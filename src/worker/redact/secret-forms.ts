@@ -14,6 +14,10 @@ export class SecretForms {
   /** Characters of all forms. */
   size = 0;
 
+  constructor(forms: Iterable<string> = []) {
+    for (const form of forms) this.add(form);
+  }
+
   add(form: string): void {
     if (this.all.has(form)) return;
     this.all.add(form);

@@ -3,13 +3,15 @@
 import { type ChildProcess, fork } from "node:child_process";
 import os from "node:os";
 import { fileURLToPath } from "node:url";
+import { databasePasswords } from "../../config.ts";
 import { StillwakeError } from "../../errors.ts";
 import { oomKills } from "../../memory.ts";
 import { backoffMs } from "../../time.ts";
 import { type Outcome, outcomeOfStop, type StopReason } from "../attempt/outcome.ts";
 import { counted, lineRate, lineSplitter } from "../exec/lines.ts";
 import type { WorkerEvents } from "../observe/events.ts";
-import { Redactor } from "../redact/redact.ts";
+import { Redactor, sharedForms } from "../redact/redact.ts";
+import type { SecretForms } from "../redact/secret-forms.ts";
 import { deserializeError, type FromRunner, handleMessage, type ToRunner } from "./ipc.ts";
 import type { Assignment, LoadedPipeline, Port, Run, Runners } from "./port.ts";
 import { killTree, PROCESS_TAG, startGuard } from "./process-tree.ts";
@@ -24,7 +26,7 @@ export interface RunnerPoolOptions {
   spareRunners: number;
   processTag: string;
   graceMs: number;
-  /** The environment of runners, without credentials of the database and of providers. */
+  /** The environment of runners, without the withheld variables. */
   env: Record<string, string>;
   /** Names of variables to delete again after loading, in case a preloaded module restores them. */
   withheld: string[];
@@ -73,6 +75,7 @@ export class RunnerPool implements Runners {
   readonly #idle: Runner[] = [];
   readonly #waiting: RunningAttempt[] = [];
   readonly #guard: { close(): Promise<void> };
+  readonly #passwords: SecretForms | undefined;
   #onLoaded: ((pipelines: LoadedPipeline[]) => void) | undefined;
   #onLoadFailed: ((error: Error) => void) | undefined;
   #started = 0;
@@ -82,6 +85,7 @@ export class RunnerPool implements Runners {
   constructor(options: RunnerPoolOptions) {
     this.#options = options;
     this.#guard = startGuard(options.processTag);
+    this.#passwords = sharedForms(databasePasswords(options.env));
   }
 
   /** The first runner reports the pipelines; the others start after it. */
@@ -162,7 +166,7 @@ export class RunnerPool implements Runners {
       runner.attempt = attempt;
       runner.jobs += 1;
       runner.stderrTail = "";
-      runner.redactors = [new Redactor(), runner.redactors[0]];
+      runner.redactors = [new Redactor(this.#passwords), runner.redactors[0]];
       for (const secret of attempt.assignment.secrets ?? []) runner.redactors[0].register(secret);
       send(runner, { kind: "run", run: runner.jobs, assignment: attempt.assignment });
     }
@@ -205,7 +209,7 @@ export class RunnerPool implements Runners {
       jobs: 0,
       attempt: undefined,
       stderrTail: "",
-      redactors: [new Redactor(), new Redactor()],
+      redactors: [new Redactor(this.#passwords), new Redactor(this.#passwords)],
       oomKills: oomKills(),
       dismissed: false,
     };

@@ -1,12 +1,12 @@
 // The main module of a runner process: runs user code, one job at a time, and stays warm between jobs. It has no
 // database connection and no credentials: everything it reads and writes goes through its keeper. It exits with it.
 
-import { deleteEnvironment, processEnvironment } from "../../config.ts";
+import { databasePasswords, deleteEnvironment, processEnvironment } from "../../config.ts";
 import { loadTracing } from "../../tracing.ts";
 import { runAttempt, toLoadedPipeline } from "../attempt/attempt.ts";
 import type { Implementation } from "../attempt/implement.ts";
 import { Stopped } from "../attempt/outcome.ts";
-import { Redactor } from "../redact/redact.ts";
+import { Redactor, sharedForms } from "../redact/redact.ts";
 import { faultPointByKill } from "./fault-point.ts";
 import { type FromRunner, IpcPort, type RunnerSettings, serializeError, type ToRunner } from "./ipc.ts";
 import { loadPipelines } from "./load-pipelines.ts";
@@ -23,13 +23,15 @@ const tracing = await loadTracing();
 const env = processEnvironment();
 let implementations = new Map<string, Implementation>();
 let settings: RunnerSettings;
+let withheld: string[] = [];
 let current: { run: number; port: IpcPort; stop: StopSignal; fail(error: unknown): void } | undefined;
 let stray = false;
 /** Processes that the modules started when they were loaded; they serve all jobs. */
 let residents: number[] = [];
 
 /** Of the current job. Printed text goes to the worker's log, and its end into the failure of a job whose runner dies. */
-let redactor = new Redactor();
+const passwords = sharedForms(databasePasswords(env));
+let redactor = new Redactor(passwords);
 for (const stream of [process.stdout, process.stderr]) {
   const write = stream.write.bind(stream) as (...values: unknown[]) => boolean;
   stream.write = (chunk: unknown, ...rest: unknown[]) =>
@@ -64,7 +66,8 @@ process.on("unhandledRejection", (error) => {
 
 async function load(message: Extract<ToRunner, { kind: "load" }>): Promise<void> {
   settings = message.settings;
-  deleteEnvironment(message.withheld);
+  withheld = message.withheld;
+  deleteEnvironment(withheld);
   try {
     const empty: string[] = [];
     const loaded = await loadPipelines(message.files, (file) => empty.push(file));
@@ -80,7 +83,7 @@ async function run(run: number, assignment: Assignment): Promise<void> {
   const port = new IpcPort(run, send);
   const stop = new StopSignal();
   stray = false;
-  redactor = new Redactor((value) => send({ kind: "secret", run, value }));
+  redactor = new Redactor(passwords, (value) => send({ kind: "secret", run, value }));
   const tick = setInterval(() => send({ kind: "alive", run }), settings.tickMs);
   let failed = false;
   const uncaught = new Promise<never>((_, reject) => {
@@ -106,6 +109,7 @@ async function run(run: number, assignment: Assignment): Promise<void> {
     onStray: () => (stray = true),
     uncaught,
     redactor,
+    withheld,
   };
   const outcome = await runAttempt(implementations.get(assignment.pipeline)!, assignment, host);
   if (failed && outcome.kind === "failed") outcome.failure.code ??= "UNCAUGHT";

@@ -203,7 +203,7 @@ describe("POST /wake", () => {
 describe("the process log", () => {
   /** Event names that users have built filters and alerts on: changing one would break them. */
   const names =
-    `worker.started worker.draining worker.stopped database.lost database.back hints.lost hints.ready hints.unavailable
+    `worker.started env.withheld worker.draining worker.stopped database.lost database.back hints.lost hints.ready hints.unavailable
     claimed claim.empty claim.failed heartbeat heartbeat.failed recovered attempt.started attempt.ended step.started step.ended write.refused
     runner.started runner.died runner.output memory.high demand logs.dropped http`.split(/\s+/);
 
@@ -251,7 +251,7 @@ describe("the process log", () => {
     }
     const seen = new Set(lines.map(({ event }) => event));
     const due =
-      `worker.started worker.draining worker.stopped database.lost database.back hints.lost hints.ready claimed claim.empty
+      `worker.started env.withheld worker.draining worker.stopped database.lost database.back hints.lost hints.ready claimed claim.empty
       attempt.started attempt.ended step.started step.ended runner.started runner.died runner.output http`.split(/\s+/);
     expect(due.filter((name) => !seen.has(name))).toEqual([]);
     // Lines about a job have its id, lines about the worker a reason.

@@ -99,7 +99,7 @@ describe.concurrent("the job fails at once if", () => {
 
   it("git is not installed", async () => {
     const message = "Git is not installed on the worker - install git 2.39.4 or later";
-    const ran = await cloneAlone({}, { worker: { env: { PATH: "/nowhere" } } });
+    const ran = await cloneAlone({}, { worker: { environment: { PATH: "/nowhere" } } });
     expect(warningsAndErrors(ran)).toEqual([`error: ${message}`, `error: Extraction failed: ${message}`]);
     expect(ran.attempts).toBe(1);
   });

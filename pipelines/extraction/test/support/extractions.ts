@@ -113,7 +113,7 @@ export async function setUpExtractions(): Promise<ExtractionSetup> {
         slots: 1,
         spareRunners: 0,
         grace: "500ms",
-        env: { PATH, ...env, EXTRACTION_TOOL_PATH: toolPath ?? path.join(folder, "no-tools"), ...extraEnv },
+        environment: { PATH, ...env, EXTRACTION_TOOL_PATH: toolPath ?? path.join(folder, "no-tools"), ...extraEnv },
         ...worker,
       });
     },

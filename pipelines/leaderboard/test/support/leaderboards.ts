@@ -118,7 +118,7 @@ export async function setUpLeaderboards({ build = true } = {}): Promise<Leaderbo
         spareRunners: 0,
         grace: "500ms",
         ...options,
-        env: { PATH: process.env.PATH ?? "", ...env, ...options.env },
+        environment: { PATH: process.env.PATH ?? "", ...env, ...options.environment },
       });
     },
     async waitForStatus(id, ...statuses) {
