@@ -79,7 +79,7 @@ describe("the built-in matcher", () => {
       "STILLWAKE-2026-0003 pkg:npm/js-yaml@3.13.0 high 7.5",
       "STILLWAKE-2026-0001 pkg:npm/lodash@4.17.15 high 7.4",
       "STILLWAKE-2026-0005 pkg:pypi/requests@2.19.0 high 7.4",
-      "STILLWAKE-2026-0006 pkg:pypi/jinja2@2.10 high null",
+      "STILLWAKE-2026-0006 pkg:pypi/jinja2@2.10 high 7.3",
       "STILLWAKE-2026-0004 pkg:npm/debug@2.6.8 low 3.1",
       "STILLWAKE-2026-0009 pkg:golang/golang.org/x/text@v0.3.0 unknown null",
     ]);

@@ -167,26 +167,40 @@ describe("a severity", () => {
     ["CVSS:3.1/AV:N/AC:H/PR:N/UI:R/S:U/C:L/I:N/A:N", 3.1, "low"],
     ["CVSS:3.1/AV:P/AC:H/PR:H/UI:R/S:U/C:N/I:N/A:N", 0, "low"],
     ["CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H/E:P/RL:O/RC:C", 9.8, "critical"],
+    // Published scores of FIRST's examples and of advisories: CVE-2020-3549, CVE-2022-41741, CVE-2021-44228.
+    ["CVSS:4.0/AV:N/AC:L/AT:P/PR:N/UI:P/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N", 7.7, "high"],
+    ["CVSS:4.0/AV:L/AC:L/AT:P/PR:L/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N", 7.3, "high"],
+    ["CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:H/SI:H/SA:H", 10, "critical"],
+    ["CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N", 9.3, "critical"],
+    ["CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N/E:U", 9.3, "critical"],
+    ["CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:N/VI:N/VA:N/SC:N/SI:N/SA:N", 0, "low"],
   ] as const)("of %s has the score %d", (vector, score, severity) => {
     expect([baseScore(vector), severityOfScore(score)]).toEqual([score, severity]);
   });
 
-  it("comes from a CVSS 3 vector, else from the label, else from an approximated CVSS 4 vector", () => {
+  it("comes from the newest CVSS vector, else from the label", () => {
     const four = "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N";
     const three = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:H";
     const rate = (scores: string[], label?: string) =>
       ratingOf({ severity: scores.map((score) => ({ score })) }, label);
-    expect(rate([four, three], "LOW")).toEqual({ severity: "high", score: 7.5 });
-    expect(rate([four], "MODERATE")).toEqual({ severity: "medium", score: null });
-    expect(rate([four])).toEqual({ severity: "critical", score: null });
+    expect(rate([three, four], "LOW")).toEqual({ severity: "critical", score: 9.3 });
+    expect(rate([three], "LOW")).toEqual({ severity: "high", score: 7.5 });
+    expect(rate(["CVSS:4.0/AV:N", three])).toEqual({ severity: "high", score: 7.5 });
+    expect(rate(["Negligible"], "MODERATE")).toEqual({ severity: "medium", score: null });
     expect(rate([])).toEqual({ severity: "unknown", score: null });
     for (const broken of [
       "CVSS:3.1/AV:N",
       `${three}/AV:P`,
+      `${four}/AV:P`,
+      `${four}/E:A/E:A`,
+      `${four}/ZZ:H`,
       "CVSS:3.1/AV:constructor/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:H",
+      "CVSS:4.0/__proto__:N/AV:X",
+      "CVSS:4.0/",
       "7.5",
+      "AV:N/AC:L/Au:N/C:P/I:P/A:P",
     ]) {
-      expect(rate([broken])).toEqual({ severity: "unknown", score: null });
+      expect([broken, rate([broken])]).toEqual([broken, { severity: "unknown", score: null }]);
     }
   });
 });
