@@ -99,6 +99,17 @@ create table if not exists extraction.vulnerabilities (
   primary key (project_id, id, purl)
 );
 
+-- Advisories of OSV.dev as the code of version `format` reads them: public data of no organization, shared by all workers. `modified` is the
+-- text that OSV.dev sent with the id; another text means that the advisory has changed. Rows that were not used for longest are deleted.
+create table if not exists extraction.advisories (
+  id              text primary key,
+  modified        text not null,
+  format          integer not null,
+  advisory        jsonb not null,
+  used_on         date not null default current_date
+);
+create index if not exists advisories_used on extraction.advisories (used_on, id);
+
 create table if not exists extraction.findings (
   project_id      uuid not null references extraction.projects (id) on delete cascade,
   fingerprint     text not null,
@@ -197,8 +208,8 @@ begin
   grant usage on schema extraction to extraction_api, extraction_pipeline;
   grant select, insert, update, delete on all tables in schema extraction to extraction_api;
   grant execute on function extraction.record_outcomes() to extraction_api;
-  grant select, insert, update, delete on extraction.dependencies, extraction.vulnerabilities, extraction.findings, extraction.reports
-    to extraction_pipeline;
+  grant select, insert, update, delete on extraction.dependencies, extraction.vulnerabilities, extraction.findings, extraction.reports,
+    extraction.advisories to extraction_pipeline;
   grant select, insert, update on extraction.extractions to extraction_pipeline;
   grant select on extraction.repositories to extraction_pipeline;
   grant update (status, error, extraction_id, commit, looked, updated_at) on extraction.repositories to extraction_pipeline;

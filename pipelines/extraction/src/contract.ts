@@ -46,6 +46,8 @@ const output = z.object({
   commit: z.string(),
   dependencies: z.object({ direct: z.number(), transitive: z.number() }),
   vulnerabilities: z.object({ total: z.number(), critical: z.number() }).nullable(),
+  /** How many dependencies were checked for vulnerabilities, and why the others were not. Null: not known. */
+  coverage: z.object({ checked: z.number(), total: z.number(), notes: z.array(z.string()) }).nullable(),
   findings: z.number().nullable(),
   secrets: z.number().nullable(),
   reports: z.array(z.string()),

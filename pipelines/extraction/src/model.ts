@@ -46,8 +46,23 @@ export interface Vulnerability {
   fixed: string[];
   /** Null if it was not analysed. */
   reachable: boolean | null;
-  source: "dep-scan" | "built-in";
+  source: "dep-scan" | "built-in" | "osv.dev";
   url: string | null;
+}
+
+/** How many of the dependencies were checked for vulnerabilities. */
+export interface Coverage {
+  checked: number;
+  total: number;
+  /** Why the others were not: "8 have no version". */
+  notes: string[];
+}
+
+/** The result of the vulnerability scan. */
+export interface VulnerabilityScan {
+  vulnerabilities: Vulnerability[];
+  /** Null if it is not known: dep-scan does not report it. */
+  coverage: Coverage | null;
 }
 
 /** Data of the feeds about a CVE. */

@@ -2,19 +2,15 @@
 // the checkpoint of its step, so that readers always see the findings of exactly one extraction.
 import type pg from "pg";
 import type { Output } from "./contract.ts";
-import type { Exploitation, Exploited, Finding, Vulnerability } from "./model.ts";
-import {
-  type ExtractionRef,
-  failIfProjectDeleted,
-  isSuperseded,
-  type ListName,
-  recordListSources,
-} from "./project-state.ts";
+import type { Coverage, Exploitation, Exploited, Finding, Vulnerability } from "./model.ts";
+import { type ExtractionRef, failIfProjectDeleted, isSuperseded, recordListSources } from "./project-state.ts";
 import type { Report } from "./reports/reports.ts";
 
 export interface Results {
   /** Undefined, for each list: not scanned; the stored list stays. */
   vulnerabilities: Vulnerability[] | undefined;
+  /** How many dependencies were checked for vulnerabilities; null if it is not known. */
+  coverage: Coverage | null;
   /** Undefined: no feed was read; the stored data stays. */
   exploited: Exploited | undefined;
   code: Finding[] | undefined;
@@ -85,21 +81,15 @@ async function storeCompletion(tx: pg.PoolClient, ref: ExtractionRef, found: Res
 }
 
 async function replaceResults(tx: pg.PoolClient, ref: ExtractionRef, found: Results): Promise<void> {
-  const { vulnerabilities, exploited, code, secrets } = found;
-  const lists: ListName[] = [];
-  if (vulnerabilities) {
-    await replaceVulnerabilities(tx, ref, vulnerabilities, exploited);
-    lists.push("vulnerabilities");
-  }
-  if (code) {
-    await replaceFindings(tx, ref, "code", code);
-    lists.push("code");
-  }
-  if (secrets) {
-    await replaceFindings(tx, ref, "secret", secrets);
-    lists.push("secrets");
-  }
-  await recordListSources(tx, ref, lists);
+  const { vulnerabilities, coverage, exploited, code, secrets } = found;
+  if (vulnerabilities) await replaceVulnerabilities(tx, ref, vulnerabilities, exploited);
+  if (code) await replaceFindings(tx, ref, "code", code);
+  if (secrets) await replaceFindings(tx, ref, "secret", secrets);
+  await recordListSources(tx, ref, {
+    ...(vulnerabilities && { vulnerabilities: coverage ? { coverage } : {} }),
+    ...(code && { code: {} }),
+    ...(secrets && { secrets: {} }),
+  });
 }
 
 /** Rows that still exist keep first_seen_at. */

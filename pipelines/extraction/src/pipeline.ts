@@ -14,14 +14,14 @@ import { writeReports } from "./reports/reports.ts";
 import { generateSbom } from "./sbom/sbom.ts";
 import { stripPaths } from "./sbom/strip-paths.ts";
 import { LazyCheckout, readResults, scanAll } from "./scans.ts";
-import { readSettings } from "./settings.ts";
+import { readSettings, settingsFor } from "./settings.ts";
 import { explainDatabaseErrors, syncDependencies } from "./sync.ts";
 
 export default implement(
   extraction,
   (job, input) =>
     logJobFailure(job, "Extraction", async (): Promise<Output> => {
-      const settings = readSettings();
+      const settings = settingsFor(readSettings(), input);
       const pool = applicationPool(settings.databaseUrl, "EXTRACTION_DATABASE_URL");
       const source: Source = { input, settings, redact: (value) => job.secret(value) };
       const ref = { projectId: input.projectId, extractionId: job.id };
@@ -83,7 +83,11 @@ export default implement(
 
       reportProgress(3);
 
-      const scanned = await scanAll(job, files, settings, (done) => reportProgress(3 + done));
+      const scanned = await scanAll(
+        job,
+        { files, settings, pool, dependencies: dependencies.direct + dependencies.transitive },
+        (done) => reportProgress(3 + done),
+      );
       const results = await readResults(job, scanned);
 
       const reports = await job.optional(
@@ -98,6 +102,7 @@ export default implement(
         commit: checkout.commit,
         dependencies,
         vulnerabilities: scanned.vulnerabilities ?? null,
+        coverage: scanned.coverage,
         findings: scanned.code ?? null,
         secrets: scanned.secrets ?? null,
         reports: (reports ?? []).map(({ name }) => name),

@@ -2,6 +2,7 @@
 // extraction (an operator can retry an old job at any time). Also records which extraction each list comes from.
 import { userError } from "@stillwake/kit/failures";
 import type pg from "pg";
+import type { Coverage } from "./model.ts";
 
 export interface ExtractionRef {
   projectId: string;
@@ -10,8 +11,16 @@ export interface ExtractionRef {
 
 export type ListName = "dependencies" | "vulnerabilities" | "code" | "secrets";
 
-/** The extraction that each list comes from, and its time. A list that is absent was never scanned. */
-export type ListSources = Partial<Record<ListName, { extraction: string; at: string }>>;
+/** Where a list comes from. */
+export interface ListSource {
+  extraction: string;
+  at: string;
+  /** Of the vulnerabilities: how many dependencies were checked. */
+  coverage?: Coverage;
+}
+
+/** A list that is absent was never scanned. */
+export type ListSources = Partial<Record<ListName, ListSource>>;
 
 /** Whether a later extraction has stored results. None can do so concurrently: a project has one active job at a time. */
 export async function isSuperseded(tx: pg.PoolClient, { extractionId }: ExtractionRef): Promise<boolean> {
@@ -29,12 +38,13 @@ export async function isSuperseded(tx: pg.PoolClient, { extractionId }: Extracti
 export async function recordListSources(
   tx: pg.PoolClient,
   { projectId, extractionId }: ExtractionRef,
-  lists: readonly ListName[],
+  lists: Partial<Record<ListName, Pick<ListSource, "coverage">>>,
 ): Promise<void> {
   await tx.query(
-    `update extraction.repositories r set looked = r.looked || (select coalesce(jsonb_object_agg(l, jsonb_build_object('extraction', $2::uuid, 'at', now())), '{}') from unnest($3::text[]) l)
-     where r.project_id = $1`,
-    [projectId, extractionId, lists],
+    `update extraction.repositories r set looked = r.looked || (
+       select coalesce(jsonb_object_agg(l.key, l.value || jsonb_build_object('extraction', $2::uuid, 'at', now())), '{}') from jsonb_each($3::jsonb) l
+     ) where r.project_id = $1`,
+    [projectId, extractionId, JSON.stringify(lists)],
   );
 }
 

@@ -1,9 +1,11 @@
 // Runs the three scans concurrently, because machines are billed by the second, or one after the other on small machines
 // (EXTRACTION_SIDE_BY_SIDE). Each scan is optional and stores its findings as an artifact for later attempts.
 import fs from "node:fs/promises";
+import { UserError } from "@stillwake/kit/failures";
+import type pg from "pg";
 import type { JobContext, StepHandle, StepOptions } from "stillwake/worker";
 import { analyseCode } from "./analysis/analyse.ts";
-import { ARTIFACTS, type Exploited, type Finding, type Vulnerability } from "./model.ts";
+import { ARTIFACTS, type Coverage, type Exploited, type Finding, type VulnerabilityScan } from "./model.ts";
 import { findSecrets } from "./secrets/find-secrets.ts";
 import type { Settings } from "./settings.ts";
 import { lookUpExploitation } from "./vulnerabilities/exploitation.ts";
@@ -12,21 +14,38 @@ import { scanVulnerabilities } from "./vulnerabilities/scan.ts";
 /** Undefined, for each: not scanned. */
 export interface ScanCounts {
   vulnerabilities: { total: number; critical: number } | undefined;
+  /** Null if it is not known. */
+  coverage: Coverage | null;
   exploited: Exploited | undefined;
   code: number | undefined;
   secrets: number | undefined;
 }
 
+export interface ScanContext {
+  files: LazyCheckout;
+  settings: Settings;
+  /** The application's tables. */
+  pool: pg.Pool;
+  /** Number of dependencies. */
+  dependencies: number;
+}
+
 export async function scanAll(
   job: JobContext,
-  files: LazyCheckout,
-  settings: Settings,
+  context: ScanContext,
   onProgress: (done: number) => void,
 ): Promise<ScanCounts> {
-  const scanned: ScanCounts = { vulnerabilities: undefined, exploited: undefined, code: undefined, secrets: undefined };
+  const { files, settings } = context;
+  const scanned: ScanCounts = {
+    vulnerabilities: undefined,
+    coverage: null,
+    exploited: undefined,
+    code: undefined,
+    secrets: undefined,
+  };
   let done = 0;
   const scans = [
-    async () => Object.assign(scanned, await scanForVulnerabilities(job, files, settings)),
+    async () => Object.assign(scanned, await scanForVulnerabilities(job, context)),
     async () => {
       scanned.code = await runOptionalScan(
         job,
@@ -69,12 +88,13 @@ export async function scanAll(
 
 /** The findings of all scans, of this or an earlier attempt. */
 export async function readResults(job: JobContext, scanned: ScanCounts) {
-  const { vulnerabilities, exploited, code, secrets } = scanned;
+  const { vulnerabilities, coverage, exploited, code, secrets } = scanned;
   return {
-    vulnerabilities: vulnerabilities && (await readFindings<Vulnerability>(job, ARTIFACTS.vulnerabilities)),
+    vulnerabilities: vulnerabilities && (await readVulnerabilities(job)),
+    coverage,
     exploited,
-    code: code === undefined ? undefined : await readFindings<Finding>(job, ARTIFACTS.code),
-    secrets: secrets === undefined ? undefined : await readFindings<Finding>(job, ARTIFACTS.secrets),
+    code: code === undefined ? undefined : await readResult<Finding[]>(job, ARTIFACTS.code),
+    secrets: secrets === undefined ? undefined : await readResult<Finding[]>(job, ARTIFACTS.secrets),
   };
 }
 
@@ -105,27 +125,42 @@ export class LazyCheckout {
 }
 
 /** Also looks up how likely the findings are to be exploited. */
-async function scanForVulnerabilities(job: JobContext, files: LazyCheckout, settings: Settings) {
-  const vulnerabilities = await job.optional(
+async function scanForVulnerabilities(job: JobContext, { files, settings, pool, dependencies }: ScanContext) {
+  let notChecked = "The vulnerability scan failed";
+  const scanned = await job.optional(
     "vuln_scan",
-    {
-      start: "Running vulnerability scan...",
-      end: ({ total, critical }) =>
-        `Vulnerability scan complete - found ${total} vulnerabilities (${critical} critical)`,
-    },
+    { start: "Running vulnerability scan...", end: describeScan },
     async (step: StepHandle) => {
-      const sbom = await job.artifactFile(ARTIFACTS.sbom);
-      const found = await scanVulnerabilities(step, { sbom, source: () => files.directory(), settings });
-      const saved = await saveFindings(job, ARTIFACTS.vulnerabilities, found);
-      return { total: saved.length, critical: saved.filter(({ severity }) => severity === "critical").length };
+      try {
+        const sbom = await job.artifactFile(ARTIFACTS.sbom);
+        const found = await scanVulnerabilities(step, { sbom, source: () => files.directory(), pool, settings });
+        const { vulnerabilities, coverage } = await saveResult(job, ARTIFACTS.vulnerabilities, found);
+        const critical = vulnerabilities.filter(({ severity }) => severity === "critical").length;
+        return { total: vulnerabilities.length, critical, coverage };
+      } catch (error) {
+        if (error instanceof UserError) notChecked = error.message;
+        throw error;
+      }
     },
   );
-  const exploited =
-    vulnerabilities &&
-    (await job.optional<Exploited>("vuln_scan/exploitation", async (step) =>
-      lookUpExploitation(step, await readFindings<Vulnerability>(job, ARTIFACTS.vulnerabilities), settings),
-    ));
-  return { vulnerabilities, exploited };
+  if (!scanned)
+    return { vulnerabilities: undefined, coverage: { checked: 0, total: dependencies, notes: [notChecked] } };
+  const { total, critical, coverage } = scanned;
+  const exploited = await job.optional<Exploited>("vuln_scan/exploitation", async (step) =>
+    lookUpExploitation(step, await readVulnerabilities(job), settings),
+  );
+  return { vulnerabilities: { total, critical }, coverage, exploited };
+}
+
+function describeScan({ total, critical, coverage }: { total: number; critical: number; coverage: Coverage | null }) {
+  const found = `found ${total} vulnerabilities (${critical} critical)`;
+  return coverage && coverage.checked < coverage.total
+    ? `Vulnerability scan partly complete - ${found} in ${coverage.checked} of ${coverage.total} dependencies`
+    : `Vulnerability scan complete - ${found}`;
+}
+
+async function readVulnerabilities(job: JobContext) {
+  return (await readResult<VulnerabilityScan>(job, ARTIFACTS.vulnerabilities)).vulnerabilities;
 }
 
 /** An optional step that stores its findings as an artifact and returns their number. */
@@ -139,16 +174,16 @@ function runOptionalScan(
   return job.optional<number>(
     name,
     options,
-    async (step) => (await saveFindings(job, artifact, await scan(step))).length,
+    async (step) => (await saveResult(job, artifact, await scan(step))).length,
   );
 }
 
-/** Returns the stored findings: those of an earlier attempt, if it died after storing the artifact. */
-async function saveFindings<Item>(job: JobContext, artifact: string, found: Item[]): Promise<Item[]> {
-  const { existing } = await job.artifact(artifact, () => JSON.stringify(found));
-  return existing ? readFindings<Item>(job, artifact) : found;
+/** Returns the stored result: that of an earlier attempt, if it died after storing the artifact. */
+async function saveResult<Result>(job: JobContext, artifact: string, result: Result): Promise<Result> {
+  const { existing } = await job.artifact(artifact, () => JSON.stringify(result));
+  return existing ? readResult<Result>(job, artifact) : result;
 }
 
-async function readFindings<Item>(job: JobContext, artifact: string): Promise<Item[]> {
-  return JSON.parse(await fs.readFile(await job.artifactFile(artifact), "utf8")) as Item[];
+async function readResult<Result>(job: JobContext, artifact: string): Promise<Result> {
+  return JSON.parse(await fs.readFile(await job.artifactFile(artifact), "utf8")) as Result;
 }

@@ -4,6 +4,7 @@ import { fileURLToPath } from "node:url";
 import type { GitLimits } from "@stillwake/kit/git/limits";
 import { type Environment, readGitLimits, readVariables } from "@stillwake/kit/settings";
 import type { Provider } from "./contract.ts";
+import { checkOsvUrl } from "./vulnerabilities/osv-client.ts";
 
 export interface Settings {
   /** Login of the pipeline code; it never gets the worker's login. */
@@ -27,6 +28,12 @@ export interface Settings {
   sideBySide: boolean;
   /** Folder with OSV advisories (.json, .yaml) for the built-in matcher. Empty: none. */
   advisories: string;
+  /** Base URL of OSV.dev's API, asked if there are neither dep-scan nor advisories. Empty (set as "none" or "off"): never. */
+  osvUrl: string;
+  /** Names of packages that are not sent there: "@acme/*". */
+  osvPrivate: string[];
+  /** Repositories of this owner are scanned with the advisories and feeds of the folder, without a network. */
+  sample: { provider: Provider; owner: string; folder: string } | undefined;
   /** A URL or a file each; empty (set as "none"): not read. */
   feeds: { epss: string; kev: string };
   /** Folder for feeds and dep-scan's database. */
@@ -40,12 +47,14 @@ export interface Settings {
 /** Root of the package, from src/ and from dist/. */
 const home = fileURLToPath(new URL("..", import.meta.url));
 const EPSS = "https://epss.empiricalsecurity.com/epss_scores-current.csv.gz";
+const OSV = "https://api.osv.dev";
 const KEV = "https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json";
 
 export function readSettings(env: Environment = process.env): Settings {
   const variables = readVariables("EXTRACTION", env);
   const { text, number, seconds, list } = variables;
   const feed = (name: string, fallback: string) => text(name, fallback).replace(/^none$/, "");
+  const osvUrl = text("OSV_URL", OSV).replace(/^(?:none|off)$/i, "");
   const appId = env.EXTRACTION_GITHUB_APP_ID;
   const appKey = env.EXTRACTION_GITHUB_APP_KEY;
   return {
@@ -69,6 +78,9 @@ export function readSettings(env: Environment = process.env): Settings {
     },
     sideBySide: text("SIDE_BY_SIDE", "yes") !== "no",
     advisories: text("ADVISORIES", ""),
+    osvUrl: osvUrl && checkOsvUrl(osvUrl),
+    osvPrivate: list("OSV_PRIVATE"),
+    sample: sampleOf(text("SAMPLE", "")),
     feeds: { epss: feed("EPSS", EPSS), kev: feed("KEV", KEV) },
     cache: text("CACHE", path.join(home, ".cache")),
     toolPath: text("TOOL_PATH", env.PATH ?? ""),
@@ -82,4 +94,28 @@ function mirrorOf(text: string): Settings["mirrors"][number] {
   throw new Error(
     `EXTRACTION_MIRRORS contains "${text}" but needs entries such as github:acme=https://git.acme.example`,
   );
+}
+
+/** "github:owner=folder" */
+function sampleOf(text: string): Settings["sample"] {
+  if (text === "") return undefined;
+  const [, provider, owner, folder] = /^(github|gitlab|bitbucket):([\w.-]+)=(.+)$/.exec(text) ?? [];
+  if (provider && owner && folder) return { provider: provider as Provider, owner, folder };
+  throw new Error(`EXTRACTION_SAMPLE is "${text}" but must be an owner and a folder such as github:acme=./sample`);
+}
+
+/** The settings for one repository: the sample has its own advisories and feeds, and nobody is asked about it. */
+export function settingsFor(
+  settings: Settings,
+  { provider, repository }: { provider: Provider; repository: string },
+): Settings {
+  const { sample } = settings;
+  if (!sample || sample.provider !== provider || !repository.startsWith(`${sample.owner}/`)) return settings;
+  const { folder } = sample;
+  return {
+    ...settings,
+    osvUrl: "",
+    advisories: path.join(folder, "advisories"),
+    feeds: { epss: path.join(folder, "epss.csv"), kev: path.join(folder, "kev.json") },
+  };
 }

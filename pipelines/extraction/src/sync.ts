@@ -38,7 +38,7 @@ async function replaceDependencies(
     projectId,
     extractionId,
   ]);
-  await recordListSources(tx, ref, ["dependencies"]);
+  await recordListSources(tx, ref, { dependencies: {} });
 }
 
 /** Rows that still exist keep first_seen_at. */

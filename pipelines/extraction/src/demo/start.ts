@@ -19,9 +19,7 @@ export async function startExtraction(dev: DevPlace & { base: string }): Promise
     env: {
       EXTRACTION_DATABASE_URL: login,
       EXTRACTION_CACHE: path.join(home, "cache"),
-      EXTRACTION_ADVISORIES: path.join(SAMPLES, "advisories"),
-      EXTRACTION_EPSS: path.join(SAMPLES, "epss.csv"),
-      EXTRACTION_KEV: path.join(SAMPLES, "kev.json"),
+      EXTRACTION_SAMPLE: `${SAMPLE.provider}:${SAMPLE.repository.split("/")[0]}=${SAMPLES}`,
       ...(git && {
         EXTRACTION_MIRRORS: `${SAMPLE.provider}:${SAMPLE.repository.split("/")[0]}=${git.url}`,
         EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",

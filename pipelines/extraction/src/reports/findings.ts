@@ -8,8 +8,8 @@ const FORMAT = 1;
 const MAX_TEXT = 4_000;
 
 export function* writeFindings(content: Content): Generator<string> {
-  const { input, checkout, dependencies, vulnerabilities, code, secrets, exploited, origins, extractionId, at } =
-    content;
+  const { input, checkout, dependencies, coverage, vulnerabilities, code, secrets, exploited, origins } = content;
+  const { extractionId, at } = content;
   const head = {
     format: FORMAT,
     extraction: extractionId,
@@ -18,6 +18,8 @@ export function* writeFindings(content: Content): Generator<string> {
     repository: { provider: input.provider, name: input.repository, branch: checkout.branch, commit: checkout.commit },
     packagePath: input.packagePath,
     dependencies,
+    // Of the dependencies, those that were checked for vulnerabilities. Null if it is not known.
+    checked: coverage,
     counts: {
       vulnerabilities: vulnerabilities ? countBySeverity(vulnerabilities) : null,
       code: code ? countBySeverity(code) : null,

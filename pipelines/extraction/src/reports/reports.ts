@@ -3,7 +3,7 @@
 import { userError } from "@stillwake/kit/failures";
 import type { JobContext } from "stillwake/worker";
 import type { Input } from "../contract.ts";
-import { ARTIFACTS, type Checkout, type Exploited, type Finding, type Vulnerability } from "../model.ts";
+import { ARTIFACTS, type Checkout, type Coverage, type Exploited, type Finding, type Vulnerability } from "../model.ts";
 import { writeFindings } from "./findings.ts";
 import { orderVulnerabilities } from "./order.ts";
 import { type Origin, readOrigins } from "./origins.ts";
@@ -26,6 +26,8 @@ export interface ReportInput {
   vulnerabilities: Vulnerability[] | undefined;
   code: Finding[] | undefined;
   secrets: Finding[] | undefined;
+  /** Of the vulnerability scan; null if it is not known. */
+  coverage: Coverage | null;
   /** Undefined if no feed could be read. */
   exploited: Exploited | undefined;
   /** ISO time of the extraction from its checkpoint, so that repeated attempts write the same. */

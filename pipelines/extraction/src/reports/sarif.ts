@@ -80,15 +80,21 @@ export function writeSarif(content: Content): string {
   return `${JSON.stringify(log, null, 1)}\n`;
 }
 
-/** Notes about scans that did not run. Also shown in the summary. */
+/** Notes about scans that did not run, or only in part. Also shown in the summary. */
 export function missingNotes({
   vulnerabilities,
+  coverage,
   exploited,
   code,
   secrets,
-}: Pick<Content, "vulnerabilities" | "exploited" | "code" | "secrets">): string[] {
+}: Pick<Content, "vulnerabilities" | "coverage" | "exploited" | "code" | "secrets">): string[] {
+  const why = coverage && coverage.notes.length > 0 ? `: ${visibleText(coverage.notes.join("; "), 1_000)}` : "";
+  const partly = vulnerabilities && coverage && coverage.checked < coverage.total;
   return [
-    ...(vulnerabilities ? [] : ["This extraction did not scan for vulnerabilities"]),
+    ...(vulnerabilities ? [] : [`This extraction did not scan for vulnerabilities${why}`]),
+    ...(partly
+      ? [`Only ${coverage.checked} of ${coverage.total} dependencies were checked for vulnerabilities${why}`]
+      : []),
     ...(vulnerabilities && !exploited?.read.epss ? ["This extraction could not read EPSS"] : []),
     ...(vulnerabilities && !exploited?.read.kev ? ["This extraction could not read KEV"] : []),
     ...(code ? [] : ["This extraction did not analyse the code"]),

@@ -62,17 +62,24 @@ function head({ input, checkout, at }: Content): string {
 </header>`;
 }
 
-function tiles({ vulnerabilities, code, secrets, dependencies, exploited }: Content): string {
+function tiles(content: Content): string {
+  const { vulnerabilities, code, secrets, dependencies, exploited } = content;
   const attacked = vulnerabilities?.filter((item) => exploitationFor(item, exploited)?.kev).length ?? 0;
   const { direct, transitive } = dependencies;
   const tile = (name: string, found: readonly { severity: Severity }[] | undefined, more = "") =>
     `<section class="tile"><h2>${name}</h2><p class="number">${found ? formatCount(found.length) : "–"}</p>${found ? severityBar(found) : `<p class="quiet">not scanned</p>`}${more}</section>`;
   return `<div class="tiles">
-${tile("Vulnerabilities", vulnerabilities, attacked > 0 ? `<p><span class="mark kev">${formatCount(attacked)} known to be exploited</span></p>` : "")}
+${tile("Vulnerabilities", vulnerabilities, `${checkedPart(content)}${attacked > 0 ? `<p><span class="mark kev">${formatCount(attacked)} known to be exploited</span></p>` : ""}`)}
 ${tile("Code", code)}
 ${tile("Secrets", secrets)}
 <section class="tile"><h2>Dependencies</h2><p class="number">${formatCount(direct + transitive)}</p><p class="quiet">${formatCount(direct)} direct, ${formatCount(transitive)} transitive</p></section>
 </div>`;
+}
+
+/** Empty if all dependencies were checked for vulnerabilities, or none. */
+function checkedPart({ vulnerabilities, coverage }: Content): string {
+  if (!vulnerabilities || !coverage || coverage.checked >= coverage.total) return "";
+  return `<p class="quiet">in ${formatCount(coverage.checked)} of ${formatCount(coverage.total)} dependencies</p>`;
 }
 
 function severityBar(found: readonly { severity: Severity }[]): string {
@@ -86,7 +93,8 @@ function severityBar(found: readonly { severity: Severity }[]): string {
   return `<div class="bar" aria-hidden="true">${bar}</div><ul class="counts">${labels}</ul>`;
 }
 
-function vulnerabilityTable({ exploited, origins }: Content, found: readonly Vulnerability[]): string {
+function vulnerabilityTable(content: Content, found: readonly Vulnerability[]): string {
+  const { exploited, origins } = content;
   const rows = found.slice(0, MAX_ROWS).map((item) => {
     const known = exploitationFor(item, exploited);
     const origin = origins.get(item.purl);
@@ -108,7 +116,11 @@ function vulnerabilityTable({ exploited, origins }: Content, found: readonly Vul
     "Fixed in",
     `<abbr title="Likelihood of exploitation in the next 30 days">EPSS</abbr>`,
   ];
-  return section("Vulnerabilities", "No known vulnerabilities were found.", columns, rows, found.length);
+  const none =
+    checkedPart(content) === ""
+      ? "No known vulnerabilities were found."
+      : "No known vulnerabilities were found in the dependencies that were checked.";
+  return section("Vulnerabilities", none, columns, rows, found.length);
 }
 
 function findingTable(title: string, none: string, found: readonly Finding[]): string {

@@ -16,10 +16,6 @@ const MAX_COMPONENTS = 250_000;
 const MAX_EDGES = 5_000_000;
 const MAX_REF = 5000;
 
-export async function* readDependencies(file: string): AsyncGenerator<Dependency> {
-  yield* (await readBom(file)).dependencies;
-}
-
 /** Throws InvalidJson or SyntaxError if it is not an SBOM. Never reads the whole file into memory. */
 export async function readBom(file: string): Promise<Bom> {
   const graph = new Graph();

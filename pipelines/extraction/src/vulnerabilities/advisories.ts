@@ -17,7 +17,9 @@ export interface Advisory {
   withdrawn: boolean;
   /** Last change in milliseconds; 0 if unknown. */
   modified: number;
-  /** One entry per package. */
+  /** Of the whole advisory; a package may have its own. */
+  rating: Rating;
+  /** One entry per package, or several with different ranges. */
   affected: Affected[];
 }
 
@@ -104,6 +106,7 @@ export function readAdvisory(record: unknown): Advisory | undefined {
     url: advisoryUrl(id, fields) ?? null,
     withdrawn: textOf(fields.withdrawn, 100) !== undefined,
     modified: parseTime(fields.modified),
+    rating: whole,
     affected: objectsIn(fields.affected, LIMITS.affected).flatMap((entry) => affectedOf(entry, whole) ?? []),
   };
 }
@@ -163,7 +166,8 @@ function readUnmatchedYaml(text: string, wanted: ReadonlySet<string>): Advisory 
     if (ECOSYSTEMS.some((ecosystem) => wanted.has(packageKey(ecosystem, name)))) return undefined;
   }
   const modified = parseTime(/^modified:[ \t]+['"]?([^'"\s]+)/m.exec(text)?.[1]);
-  return { id, aliases: [], summary: "", url: null, withdrawn: false, modified, affected: [] };
+  const rating: Rating = { severity: "unknown", score: null };
+  return { id, aliases: [], summary: "", url: null, withdrawn: false, modified, rating, affected: [] };
 }
 
 function affectedOf(entry: Fields, whole: Rating): Affected | undefined {

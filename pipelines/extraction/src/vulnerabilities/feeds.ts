@@ -66,9 +66,14 @@ export async function* readLines(body: AsyncIterable<Uint8Array>, maxLength: num
   if (rest !== "") yield rest.trimEnd();
 }
 
-export async function readWhole(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<string> {
+/** `tooLarge`: makes the error for a body that is larger. */
+export async function readWhole(
+  body: AsyncIterable<Uint8Array>,
+  maxBytes: number,
+  tooLarge?: () => Error,
+): Promise<string> {
   const chunks: Uint8Array[] = [];
-  for await (const chunk of limitBytes(body, maxBytes)) chunks.push(chunk);
+  for await (const chunk of limitBytes(body, maxBytes, tooLarge)) chunks.push(chunk);
   return Buffer.concat(chunks).toString("utf8");
 }
 
@@ -189,7 +194,8 @@ async function fetchFollowing(source: string, headers: Record<string, string>, s
   throw new Error("too many redirects");
 }
 
-function isLocal({ hostname }: URL): boolean {
+/** This machine: the only place that plain http may lead to. */
+export function isLocal({ hostname }: URL): boolean {
   return hostname === "localhost" || hostname === "[::1]" || /^127(?:\.\d+){3}$/.test(hostname);
 }
 
@@ -214,17 +220,21 @@ async function read<Read>(feed: Feed<Read>, file: string, offset: number): Promi
   }
 }
 
-async function* limitBytes(body: AsyncIterable<Uint8Array>, maxBytes: number): AsyncIterable<Uint8Array> {
+async function* limitBytes(
+  body: AsyncIterable<Uint8Array>,
+  maxBytes: number,
+  tooLarge = () => new Error(`it is larger than ${Math.round(maxBytes / 2 ** 20)} MB`),
+): AsyncIterable<Uint8Array> {
   let bytes = 0;
   for await (const chunk of body) {
     bytes += chunk.byteLength;
-    if (bytes > maxBytes) throw new Error(`it is larger than ${Math.round(maxBytes / 2 ** 20)} MB`);
+    if (bytes > maxBytes) throw tooLarge();
     yield chunk;
   }
 }
 
 /** The message of fetch() is only in its cause. */
-function reasonOf(error: unknown): string {
+export function reasonOf(error: unknown): string {
   const { message, cause, name } = error as {
     message?: unknown;
     cause?: { message?: unknown; code?: unknown };

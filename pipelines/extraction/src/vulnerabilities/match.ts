@@ -28,10 +28,8 @@ export function matchAdvisories(
       else if (component.version === "") unversioned.add(component.purl);
       else if (verdict === "unknown") undecided.add(component.purl);
     }
-    for (const group of groupByAlias(hits)) {
-      const vulnerability = toVulnerability(component, group);
+    for (const vulnerability of toVulnerabilities(component, hits, "built-in"))
       found.set(`${vulnerability.id} ${vulnerability.purl}`, vulnerability);
-    }
   }
   return {
     vulnerabilities: [...found.values()].sort(bySeverity),
@@ -55,9 +53,19 @@ export function cveOf(ids: readonly string[]): string | null {
   return ids.find((id) => /^CVE-\d{4}-\d{4,19}$/.test(id)) ?? null;
 }
 
-interface Hit {
+/** An advisory that affects a component, and its entry for that package. */
+export interface Hit {
   advisory: Advisory;
   affected: Affected;
+}
+
+/** One per vulnerability, even if several advisories describe it. */
+export function toVulnerabilities(
+  component: Component,
+  hits: readonly Hit[],
+  source: Vulnerability["source"],
+): Vulnerability[] {
+  return groupByAlias(hits).map((group) => toVulnerability(component, group, source));
 }
 
 /** Hits that share an id or alias are one vulnerability, such as GHSA and PYSEC of the same CVE. */
@@ -80,7 +88,11 @@ function groupByAlias(hits: readonly Hit[]): Hit[][] {
 /** Preferred sources of the id, the most detailed first. */
 const SOURCES = ["GHSA-", "PYSEC-", "GO-", "RUSTSEC-", "CVE-"];
 
-function toVulnerability({ purl, name, version, ecosystem }: Component, group: readonly Hit[]): Vulnerability {
+function toVulnerability(
+  { purl, name, version, ecosystem }: Component,
+  group: readonly Hit[],
+  source: Vulnerability["source"],
+): Vulnerability {
   const hits = group.toSorted((a, b) => rank(a) - rank(b) || compare(a.advisory.id, b.advisory.id));
   const { advisory } = hits[0]!;
   const ids = new Set(hits.flatMap((hit) => [hit.advisory.id, ...hit.advisory.aliases]));
@@ -104,7 +116,7 @@ function toVulnerability({ purl, name, version, ecosystem }: Component, group: r
       .slice(0, 20),
     // Only dep-scan analyses the code.
     reachable: null,
-    source: "built-in",
+    source,
     url: advisory.url,
   };
 }

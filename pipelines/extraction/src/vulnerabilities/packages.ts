@@ -25,6 +25,9 @@ export interface Component {
   version: string;
   /** Key of its advisories. */
   key: string;
+  /** Type and decoded path of the package URL: "npm", ["@scope", "name"]. */
+  type: string;
+  path: string[];
 }
 
 const TYPES: Readonly<Record<string, Ecosystem>> = {
@@ -44,9 +47,10 @@ const TYPES: Readonly<Record<string, Ecosystem>> = {
 /** Undefined for an unknown package type. */
 export function componentOf(purl: string): Component | undefined {
   const parts = /^pkg:\/*([A-Za-z0-9.+-]+)\/([^?#]+)/.exec(purl);
-  const ecosystem = parts && TYPES[parts[1]!.toLowerCase()];
+  const [, rawType = "", path = ""] = parts ?? [];
+  const type = rawType.toLowerCase();
+  const ecosystem = Object.hasOwn(TYPES, type) ? TYPES[type] : undefined;
   if (!ecosystem) return undefined;
-  const path = parts[2]!;
   // The version begins at the last "@". The "@" of a scope should be written as %40, but not all tools do.
   const last = path.lastIndexOf("@");
   const at = last < 1 || path[last - 1] === "/" ? path.length : last;
@@ -54,7 +58,7 @@ export function componentOf(purl: string): Component | undefined {
   const names = path.slice(0, at).split("/").filter(Boolean).map(decoded);
   if (names.length === 0) return undefined;
   const name = ecosystem === "Maven" ? [names.slice(0, -1).join("."), names.at(-1)].join(":") : names.join("/");
-  return { purl, ecosystem, name, version, key: packageKey(ecosystem, name) };
+  return { purl, ecosystem, name, version, key: packageKey(ecosystem, name), type, path: names };
 }
 
 /** OSV's name of an ecosystem may have a suffix, such as "Packagist:https://…". Undefined if it is not supported. */

@@ -1,58 +1,83 @@
-// The step "vuln_scan": runs dep-scan if it is installed. If it is not, or fails, a warning is logged and the built-in
-// matcher is used with the operator's advisories.
+// The step "vuln_scan": runs dep-scan if it is installed. If it is not, or fails, a warning is logged, and the operator's
+// advisories are used; without any, OSV.dev is asked. If nothing can be checked, the step fails with a warning that says so.
 import { UserError, userError } from "@stillwake/kit/failures";
+import type pg from "pg";
 import type { StepHandle } from "stillwake/worker";
-import type { Vulnerability } from "../model.ts";
-import { readDependencies } from "../sbom/components.ts";
+import type { VulnerabilityScan } from "../model.ts";
+import { readBom } from "../sbom/components.ts";
 import type { Settings } from "../settings.ts";
 import { findTool } from "../tools.ts";
 import { loadAdvisories } from "./advisories.ts";
 import { runDepScan } from "./dep-scan.ts";
 import { matchAdvisories } from "./match.ts";
-import { type Component, componentOf } from "./packages.ts";
+import { askOsv, type KnownScan } from "./osv.ts";
+import { componentOf } from "./packages.ts";
 
 export interface ScanOptions {
   sbom: string;
   /** The checkout; only dep-scan needs it. */
   source(): Promise<string>;
-  settings: Pick<Settings, "advisories" | "cache" | "limits" | "toolPath">;
+  /** The application's tables. */
+  pool: pg.Pool;
+  settings: Pick<Settings, "advisories" | "cache" | "limits" | "osvPrivate" | "osvUrl" | "toolPath">;
 }
 
 const MAX_FINDINGS = 50_000;
 
-export async function scanVulnerabilities(step: StepHandle, options: ScanOptions): Promise<Vulnerability[]> {
+export async function scanVulnerabilities(step: StepHandle, options: ScanOptions): Promise<VulnerabilityScan> {
   const program = await findTool("depscan", options.settings.toolPath);
-  let reason: Error = userError("Vulnerability scanning unavailable (dep-scan not installed)", {
-    code: "SCAN_UNAVAILABLE",
-  });
+  let reason = "Vulnerability scanning unavailable (dep-scan not installed)";
   if (program) {
     // Outside the try: a failed fetch of the files is not a failure of dep-scan.
     const source = await options.source();
     try {
-      return await runDepScan(step, program, { ...options, source });
+      return { vulnerabilities: await runDepScan(step, program, { ...options, source }), coverage: null };
     } catch (error) {
       if (!(error instanceof UserError)) throw error;
-      reason = error;
+      reason = error.message;
     }
   }
-  return useBuiltInMatcher(step, options, reason);
+  step.log.warn(reason);
+  return scanWithoutDepScan(step, options);
 }
 
-/** Without any advisory it throws `reason`: the step fails, and the stored vulnerabilities stay. */
-async function useBuiltInMatcher(
+async function scanWithoutDepScan(step: StepHandle, { sbom, pool, settings }: ScanOptions): Promise<VulnerabilityScan> {
+  const purls = (await readBom(sbom)).dependencies.map(({ purl }) => purl);
+  const scan =
+    settings.advisories === ""
+      ? await useOsv(step, purls, pool, settings)
+      : await useBuiltInMatcher(step, purls, settings.advisories);
+  const { vulnerabilities, coverage } = scan;
+  const { checked, total, notes } = coverage;
+  if (checked === 0 && total > 0 && vulnerabilities.length === 0) throw notChecked(notes.join("; "));
+  if (checked < total) {
+    step.log.warn(`Only ${checked} of ${total} dependencies were checked for vulnerabilities: ${notes.join("; ")}`);
+  }
+  if (vulnerabilities.length > MAX_FINDINGS)
+    step.log.warn(`Only the ${MAX_FINDINGS} most severe of ${vulnerabilities.length} vulnerabilities are kept`);
+  return { vulnerabilities: vulnerabilities.slice(0, MAX_FINDINGS), coverage };
+}
+
+async function useOsv(
   step: StepHandle,
-  { sbom, settings }: ScanOptions,
-  reason: Error,
-): Promise<Vulnerability[]> {
-  const components = await componentsOf(sbom);
+  purls: readonly string[],
+  pool: pg.Pool,
+  settings: ScanOptions["settings"],
+): Promise<KnownScan> {
+  if (settings.osvUrl === "")
+    throw notChecked("OSV.dev is turned off (EXTRACTION_OSV_URL), and there are no advisories (EXTRACTION_ADVISORIES)");
+  return askOsv(step, { purls, pool, settings });
+}
+
+async function useBuiltInMatcher(step: StepHandle, purls: readonly string[], folder: string): Promise<KnownScan> {
+  const components = purls.flatMap((purl) => componentOf(purl) ?? []);
   const wanted = new Set(components.map(({ key }) => key));
-  const advisories = await loadAdvisories(settings.advisories, wanted, step.signal).catch((error: unknown) => {
-    if (isMissing(error)) throw reason;
+  const advisories = await loadAdvisories(folder, wanted, step.signal).catch((error: unknown) => {
+    if (isMissing(error)) throw notChecked("the folder of EXTRACTION_ADVISORIES cannot be read", error);
     throw error;
   });
-  if (advisories.count === 0) throw reason;
+  if (advisories.count === 0) throw notChecked("the folder of EXTRACTION_ADVISORIES contains no advisories");
 
-  step.log.warn(reason.message);
   step.log.info(`Using the built-in matcher instead, with ${countOf(advisories.count, "advisory", "advisories")}`);
   if (advisories.broken.count > 0) {
     const { count, names } = advisories.broken;
@@ -78,18 +103,13 @@ async function useBuiltInMatcher(
       { components: unversioned.slice(0, 50) },
     );
   }
-  if (vulnerabilities.length > MAX_FINDINGS)
-    step.log.warn(`Only the ${MAX_FINDINGS} most severe of ${vulnerabilities.length} vulnerabilities are kept`);
-  return vulnerabilities.slice(0, MAX_FINDINGS);
+  const others = purls.length - components.length;
+  const notes = others > 0 ? [`${countOf(others, "is", "are")} of a kind that the matcher does not support`] : [];
+  return { vulnerabilities, coverage: { checked: components.length, total: purls.length, notes } };
 }
 
-async function componentsOf(sbom: string): Promise<Component[]> {
-  const components: Component[] = [];
-  for await (const { purl } of readDependencies(sbom)) {
-    const component = componentOf(purl);
-    if (component) components.push(component);
-  }
-  return components;
+function notChecked(why: string, cause?: unknown): Error {
+  return userError(`Vulnerabilities were not checked: ${why}`, { code: "NOT_CHECKED", cause });
 }
 
 function isMissing(error: unknown): boolean {

@@ -178,10 +178,15 @@ it("returns the extraction of each list, and omits lists that were never scanned
   const id = await addProject();
   expect((await read(id)).looked).toEqual({});
   const first = await addCompleted(id, { vulnerabilities: [], secrets: undefined });
+  const coverage = { checked: 3, total: 3, notes: [] };
   const by = (extractionId: string) => ({ extraction: extractionId, at: expect.stringMatching(/^\d{4}-\d\d-\d\dT/) });
-  expect((await read(id)).looked).toEqual({ vulnerabilities: by(first), code: by(first) });
+  expect((await read(id)).looked).toEqual({ vulnerabilities: { ...by(first), coverage }, code: by(first) });
   const second = await addCompleted(id, { vulnerabilities: undefined, code: undefined });
-  expect((await read(id)).looked).toEqual({ vulnerabilities: by(first), code: by(first), secrets: by(second) });
+  expect((await read(id)).looked).toEqual({
+    vulnerabilities: { ...by(first), coverage },
+    code: by(first),
+    secrets: by(second),
+  });
   expect((await api.get(`/projects/${id}/findings?kind=code`)).body.total).toBe(RESULTS.code!.length);
 });
 

@@ -232,6 +232,40 @@ describeInBrowser("the page", () => {
     await served.api.delete(`/projects/${body.id}`);
   });
 
+  it("says in amber that vulnerabilities were not checked, or only in part, and why", async () => {
+    const { body } = await served.api.post("/projects", { repository: "acme/unchecked", extract: false });
+    const why = "Vulnerabilities were not checked: 3 were not answered by OSV.dev (<b>HTTP 503</b>)";
+    const none = { checked: 0, total: 3, notes: [why] };
+    await addCompletedExtraction(served, body.id, { vulnerabilities: undefined, coverage: none });
+    const list = await visit("");
+    await list.page
+      .getByRole("row", { name: /acme\/unchecked.*not checked/ })
+      .locator('.tag[data-tone="amber"]')
+      .waitFor();
+    const opened = await visit(`projects/${body.id}`);
+    const { page } = opened;
+    const callout = page.locator('.callout[data-tone="amber"]');
+    await callout.getByText("The last extraction did not check for vulnerabilities").waitFor();
+    await callout.getByText(why).waitFor();
+    await page.getByText("The extraction skipped this scan. Its log says why.").waitFor();
+    expect(await page.getByText("No known vulnerabilities").count()).toBe(0);
+    await expectGoodPage(opened, "unchecked");
+
+    const part = { checked: 2, total: 3, notes: ["1 has no version"] };
+    await addCompletedExtraction(served, body.id, { vulnerabilities: [], coverage: part });
+    await page.reload();
+    await callout.getByText("Only 2 of 3 dependencies were checked for vulnerabilities").waitFor();
+    await callout.getByText("1 has no version").waitFor();
+    await page.getByText("No known vulnerabilities in the 2 dependencies that were checked").waitFor();
+    await expectGoodPage(opened, "partly-checked");
+    await list.page.reload();
+    await list.page.getByRole("row", { name: /acme\/unchecked.*none found in 2 of 3/ }).waitFor();
+
+    await page.getByRole("tab", { name: "Settings" }).click();
+    await page.getByText(/They send the names and versions of public packages, and nothing else/).waitFor();
+    await served.api.delete(`/projects/${body.id}`);
+  });
+
   it("fits a phone in the light theme, and reports missing repositories", async () => {
     const opened = await visit("projects/01a1e107-2508-4182-ae66-db7bbe9aa49e", "phone", "light");
     opened.allow(/404/);

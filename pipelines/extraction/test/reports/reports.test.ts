@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import type { Finding, Vulnerability } from "../../src/model.ts";
 import { writeFindings } from "../../src/reports/findings.ts";
 import { type Content, REPORTS, type Report, type ReportInput, writeReports } from "../../src/reports/reports.ts";
-import { writeSarif } from "../../src/reports/sarif.ts";
+import { missingNotes, writeSarif } from "../../src/reports/sarif.ts";
 import { writeSummary } from "../../src/reports/summary.ts";
 import { component, HOSTILE, someContent } from "../support/report-content.ts";
 import { expectSarif } from "../support/sarif.ts";
@@ -112,6 +112,24 @@ test("lists that were not scanned are reported as missing, not as empty", () => 
   expect(html).toContain("This extraction did not scan for secrets.");
   expect(html).toContain("No dangerous code was found.");
   expect(html).not.toContain("No secrets were found");
+});
+
+test("reports say how many dependencies were checked, if not all", () => {
+  const coverage = {
+    checked: 2,
+    total: 1003,
+    notes: ["1000 are of a kind that OSV.dev does not know (<b>)", "1 has no version"],
+  };
+  const content = { ...someContent(), vulnerabilities: [], coverage };
+  const note =
+    "Only 2 of 1003 dependencies were checked for vulnerabilities: 1000 are of a kind that OSV.dev does not know (<b>); 1 has no version";
+  expect(missingNotes(content)[0]).toBe(note);
+  const html = writeSummary(content);
+  expect(html).toContain(`${note.replace("<b>", "&lt;b&gt;")}.</p>`);
+  expect(html).toContain("in 2 of 1,003 dependencies");
+  expect(html).toContain("No known vulnerabilities were found in the dependencies that were checked.");
+  expect(JSON.parse([...writeFindings(content)].join("")).checked).toEqual(coverage);
+  expect(writeSummary(someContent())).not.toContain("dependencies were checked");
 });
 
 test("hostile findings are safe: markup, colours, bidirectional text, a megabyte of text, paths that lead out", () => {

@@ -179,11 +179,13 @@ export const RESULTS: Results = {
       cwe: ["CWE-798"],
     }),
   ],
+  coverage: { checked: 3, total: 3, notes: [] },
   reports: [],
   result: {
     commit: "4f1c2d3e5a6b7c8d9e0f1a2b3c4d5e6f7a8b9c0d",
     dependencies: { direct: 2, transitive: 1 },
     vulnerabilities: { total: 4, critical: 2 },
+    coverage: { checked: 3, total: 3, notes: [] },
     findings: 2,
     secrets: 1,
     reports: ["sbom.cdx.json", "reports/summary.html"],
@@ -244,7 +246,9 @@ export async function addCompletedExtraction(
 ): Promise<void> {
   const { body } = await served.api.post(`/projects/${project}/extractions`);
   const client = await served.pool.connect();
-  await recordCompletion(client, { extractionId: body.id, projectId: project }, { ...RESULTS, ...found });
+  const results = { ...RESULTS, ...found };
+  const result = { ...results.result, coverage: results.coverage };
+  await recordCompletion(client, { extractionId: body.id, projectId: project }, { ...results, result });
   client.release();
   await claimJob(served.pool, body.id, { outcome: "completed", output: null, missing: [] });
 }

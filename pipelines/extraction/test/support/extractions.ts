@@ -60,6 +60,7 @@ export async function setUpExtractions(): Promise<ExtractionSetup> {
     EXTRACTION_ADVISORIES: path.join(SAMPLES, "advisories"),
     EXTRACTION_EPSS: path.join(SAMPLES, "epss.csv"),
     EXTRACTION_KEV: path.join(SAMPLES, "kev.json"),
+    EXTRACTION_OSV_URL: "none",
   };
   const store = `file:${path.join(folder, "artifacts")}`;
   const sealKeys = `test:${newSealKey()}`;

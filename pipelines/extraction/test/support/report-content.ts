@@ -42,6 +42,7 @@ export function someContent(): Content {
     checkout: { commit: "c0ffee", branch: "main", files: 12, bytes: 3456 },
     sbom: { components: 3, manifests: ["package-lock.json", "service/go.mod", "web/package-lock.json"] },
     dependencies: { direct: 2, transitive: 1 },
+    coverage: { checked: 3, total: 3, notes: [] },
     at: "2026-03-04T05:06:07.890Z",
     vulnerabilities: [
       vulnerability({

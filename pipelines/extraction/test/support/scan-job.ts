@@ -5,10 +5,11 @@ import os from "node:os";
 import path from "node:path";
 import { explain } from "@stillwake/kit/failures";
 import pg from "pg";
-import { createStillwake, type Job, pipeline } from "stillwake";
+import { createStillwake, type Job, pipeline, type Stillwake } from "stillwake";
 import { createWorker, implement, type JobContext, type StepHandle } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
+import { migrate } from "../../src/app.ts";
 import type { Finding } from "../../src/model.ts";
 import { readSettings, type Settings } from "../../src/settings.ts";
 
@@ -25,6 +26,10 @@ interface ScanResult {
 interface ScanSetup {
   folder: string;
   store: string;
+  /** With the application's tables. */
+  pool: pg.Pool;
+  /** For jobs that are not awaited. */
+  stillwake: Stillwake;
   /** Creates a folder with these files; content that begins with "-> " is a link. */
   repository(files: Record<string, string | Uint8Array>): string;
   /** Creates a folder of programs for EXTRACTION_TOOL_PATH. */
@@ -32,6 +37,8 @@ interface ScanSetup {
   scan(scan: Scan, directory: string, env?: Record<string, string>): Promise<ScanResult>;
   /** Runs any code as a job. */
   run(code: (job: JobContext) => Promise<unknown>): Promise<{ job: Job; lines: string[] }>;
+  /** Starts any code as a job; returns its id. */
+  start(code: (job: JobContext) => Promise<unknown>): Promise<string>;
   /** Every row of every table, as text. */
   databaseText(): Promise<string>;
 }
@@ -54,16 +61,22 @@ export async function setUpScans(): Promise<ScanSetup> {
     poll: "50ms",
   });
   const stillwake = createStillwake({ url });
+  const pool = new pg.Pool({ connectionString: url, max: 4 });
+  pool.on("error", () => {});
+  await migrate(pool);
   beforeAll(() => worker.start());
   afterAll(async () => {
     await worker.stop();
     await stillwake.close();
+    await pool.end();
     fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   });
 
   const self: ScanSetup = {
     folder,
     store,
+    pool,
+    stillwake,
     repository(files) {
       const directory = fs.mkdtempSync(path.join(folder, "source-"));
       for (const [name, content] of Object.entries(files)) {
@@ -91,11 +104,14 @@ export async function setUpScans(): Promise<ScanSetup> {
       return { found, ...ran };
     },
     async run(code) {
-      const name = randomUUID();
-      codes.set(name, code);
-      const { id } = await stillwake.enqueue(contract, { code: name });
+      const id = await self.start(code);
       const job = await stillwake.wait(id, { timeout: "60s" });
       return { job, lines: (await stillwake.logs(id)).map(({ level, message }) => `${level} ${message}`) };
+    },
+    async start(code) {
+      const name = randomUUID();
+      codes.set(name, code);
+      return (await stillwake.enqueue(contract, { code: name })).id;
     },
     async databaseText() {
       const client = new pg.Client({ connectionString: url });

@@ -5,12 +5,12 @@ import { userError } from "@stillwake/kit/failures";
 import { describe, expect, it } from "vitest";
 import { isAlive } from "../../../../test/support/processes/fault-checks.ts";
 import { SAMPLES } from "../../src/demo/sample.ts";
-import type { Vulnerability } from "../../src/model.ts";
+import type { Vulnerability, VulnerabilityScan } from "../../src/model.ts";
 import { readSettings } from "../../src/settings.ts";
 import { scanVulnerabilities } from "../../src/vulnerabilities/scan.ts";
 import { setUpScans } from "../support/scan-job.ts";
 
-const { folder: root, run } = await setUpScans();
+const { folder: root, run, pool } = await setUpScans();
 
 const UNAVAILABLE = "Vulnerability scanning unavailable (dep-scan not installed)";
 const USES_BUILT_IN = "info Using the built-in matcher instead, with 11 advisories";
@@ -31,9 +31,16 @@ describe("the vulnerability scan", () => {
 
   it("without dep-scan and advisories is missing, with a warning", async () => {
     const empty = fs.mkdtempSync(path.join(root, "empty-"));
-    for (const advisories of [empty, path.join(root, "nowhere")]) {
+    for (const [advisories, reason] of [
+      [empty, "the folder of EXTRACTION_ADVISORIES contains no advisories"],
+      [path.join(root, "nowhere"), "the folder of EXTRACTION_ADVISORIES cannot be read"],
+    ] as const) {
       const { lines, missing } = await scan(undefined, { EXTRACTION_ADVISORIES: advisories });
-      expect(lines).toEqual(["info Running vulnerability scan...", `warning ${UNAVAILABLE}`]);
+      expect(lines).toEqual([
+        "info Running vulnerability scan...",
+        `warning ${UNAVAILABLE}`,
+        `warning Vulnerabilities were not checked: ${reason}`,
+      ]);
       expect(missing).toEqual(["vuln_scan"]);
     }
   });
@@ -269,18 +276,17 @@ async function scan(
     EXTRACTION_ADVISORIES: path.join(SAMPLES, "advisories"),
     ...env,
   });
-  const end = ({ length }: Vulnerability[], critical: number) =>
-    `Vulnerability scan complete - found ${length} vulnerabilities (${critical} critical)`;
   const { job, lines } = await run(async (job) => {
-    const found = await job.optional<Vulnerability[]>(
+    const scanned = await job.optional<VulnerabilityScan>(
       "vuln_scan",
       {
         start: "Running vulnerability scan...",
-        end: (all) => end(all, all.filter(({ severity }) => severity === "critical").length),
+        end: ({ vulnerabilities: all }) =>
+          `Vulnerability scan complete - found ${all.length} vulnerabilities (${all.filter(({ severity }) => severity === "critical").length} critical)`,
       },
-      (step) => scanVulnerabilities(step, { sbom, source: source ?? (async () => checkout), settings }),
+      (step) => scanVulnerabilities(step, { sbom, source: source ?? (async () => checkout), pool, settings }),
     );
-    return { found: found ?? [] };
+    return { found: scanned?.vulnerabilities ?? [] };
   });
   const vulnerabilities = (job.output as { found: Vulnerability[] }).found;
   return {

@@ -2,7 +2,7 @@
 import path from "node:path";
 import { describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
-import { readDependencies } from "../../src/sbom/components.ts";
+import { readBom } from "../../src/sbom/components.ts";
 import { type Advisories, loadAdvisories, readAdvisory } from "../../src/vulnerabilities/advisories.ts";
 import { matchAdvisories } from "../../src/vulnerabilities/match.ts";
 import { type Component, componentOf } from "../../src/vulnerabilities/packages.ts";
@@ -91,8 +91,7 @@ describe("the built-in matcher", () => {
   it.skipIf(!osvFolder || !sbom)(
     `finds the verified vulnerabilities in the saved advisories${osvFolder ? "" : " (skipped: ../shared is missing)"}`,
     async () => {
-      const components: Component[] = [];
-      for await (const { purl } of readDependencies(sbom!)) components.push(componentOf(purl)!);
+      const components = (await readBom(sbom!)).dependencies.map(({ purl }) => componentOf(purl)!);
       expect(components).toHaveLength(58);
       const { advisories, vulnerabilities, undecided } = await matched(osvFolder!, components);
       expect([advisories.count, advisories.broken.count, undecided]).toEqual([25, 0, []]);

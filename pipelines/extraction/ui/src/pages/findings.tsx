@@ -1,11 +1,11 @@
 // The result lists: vulnerabilities, findings in code, dependencies. Each has the results of its last successful scan.
-import { escapeLine, formatPercent, safeLink } from "@stillwake/ui/format.ts";
+import { escapeLine, formatPercent, plural, safeLink } from "@stillwake/ui/format.ts";
 import type { Column } from "@stillwake/ui/parts/table.tsx";
 import { SEVERITIES } from "../../../src/model.ts";
 import { SeverityTag } from "../parts/badges.tsx";
 import { PagedList, type SelectFilter } from "../parts/paged-list.tsx";
 import type { Dependency, Finding, Vulnerability } from "../types.ts";
-import { EmptyList, ListAge } from "./list-age.tsx";
+import { CoverageCallout, EmptyList, ListAge } from "./list-age.tsx";
 import type { TabProps } from "./tabs.tsx";
 
 const severities: SelectFilter = {
@@ -15,8 +15,14 @@ const severities: SelectFilter = {
 };
 
 export function VulnerabilityList({ project, version }: TabProps) {
+  const coverage = project.looked.vulnerabilities?.coverage;
+  const none =
+    coverage && coverage.checked < coverage.total
+      ? `No known vulnerabilities in the ${plural(coverage.checked, "dependency", "dependencies")} that ${coverage.checked === 1 ? "was" : "were"} checked`
+      : "No known vulnerabilities";
   return (
     <>
+      <CoverageCallout project={project} />
       <ListAge project={project} lists={["vulnerabilities"]} />
       <PagedList<Vulnerability>
         label="Vulnerabilities"
@@ -37,7 +43,7 @@ export function VulnerabilityList({ project, version }: TabProps) {
           },
         ]}
         searchLabel="Search by package, version or id"
-        empty={<EmptyList project={project} texts={{ vulnerabilities: "No known vulnerabilities" }} />}
+        empty={<EmptyList project={project} texts={{ vulnerabilities: none }} />}
       />
     </>
   );

@@ -1,6 +1,6 @@
 // When a list was last scanned, and what is shown if it is empty: "nothing found" differs from "not scanned", and
 // results of the last extraction differ from those of an earlier one.
-import { formatDayTime } from "@stillwake/ui/format.ts";
+import { escapeLine, formatDayTime } from "@stillwake/ui/format.ts";
 import { Empty } from "@stillwake/ui/parts/panel.tsx";
 import type { ListName } from "../../../src/project-state.ts";
 import type { Project } from "../types.ts";
@@ -36,6 +36,30 @@ function describeAge({ looked, extraction }: Project, list: ListName): string {
     : `${age}, from an earlier extraction.`;
 }
 
+/** Shown if not all dependencies were checked for vulnerabilities: an empty list is then no good news. */
+export function CoverageCallout({ project }: { project: Project }) {
+  const last = project.extraction?.summary?.coverage;
+  const shown = project.looked.vulnerabilities?.coverage;
+  if (project.extraction?.status === "completed" && last && last.checked === 0 && last.total > 0)
+    return <Unchecked title="The last extraction did not check for vulnerabilities" notes={last.notes} />;
+  if (!shown || shown.checked >= shown.total) return null;
+  return (
+    <Unchecked
+      title={`Only ${shown.checked} of ${shown.total} dependencies were checked for vulnerabilities`}
+      notes={shown.notes}
+    />
+  );
+}
+
+function Unchecked({ title, notes }: { title: string; notes: readonly string[] }) {
+  return (
+    <div className="callout" data-tone="amber">
+      <strong>{title}</strong>
+      <span className="untrusted">{notes.map(escapeLine).join("; ")}</span>
+    </div>
+  );
+}
+
 /** `texts`: the text for each scanned list that is empty. */
 export function EmptyList({
   project: { status, looked },
@@ -46,13 +70,19 @@ export function EmptyList({
 }) {
   const scanned = Object.entries(texts).filter(([list]) => looked[list as ListName]);
   if (scanned.length > 0) return <Empty title={scanned.map(([, text]) => text).join(". ")} />;
-  return status === "extracting" ? (
-    <Empty title="Not scanned yet">
-      <p>Results appear when the extraction completes.</p>
-    </Empty>
-  ) : (
+  if (status === "extracting")
+    return (
+      <Empty title="Not scanned yet">
+        <p>Results appear when the extraction completes.</p>
+      </Empty>
+    );
+  return (
     <Empty title="Not scanned">
-      <p>Start an extraction to scan this repository.</p>
+      <p>
+        {status === "ready"
+          ? "The extraction skipped this scan. Its log says why."
+          : "Start an extraction to scan this repository."}
+      </p>
     </Empty>
   );
 }

@@ -90,9 +90,24 @@ const columns: Column<Project>[] = [
   { head: "Last extraction", width: "150px", cell: ({ extraction }) => <LastExtraction extraction={extraction} /> },
 ];
 
-function VulnerabilityCounts({ project: { vulnerabilities, looked } }: { project: Project }) {
+function VulnerabilityCounts({ project: { vulnerabilities, looked, status } }: { project: Project }) {
   const found = SEVERITIES.filter((severity) => vulnerabilities[severity]);
-  if (found.length === 0) return <span className="soft">{looked.vulnerabilities ? "none found" : "–"}</span>;
+  const { coverage } = looked.vulnerabilities ?? {};
+  const isPartial = coverage && coverage.checked < coverage.total;
+  if (!looked.vulnerabilities && status === "ready")
+    return (
+      <span className="tag" data-tone="amber">
+        not checked
+      </span>
+    );
+  if (found.length === 0) {
+    if (!looked.vulnerabilities) return <span className="soft">–</span>;
+    return (
+      <span className="soft">
+        {isPartial ? `none found in ${coverage.checked} of ${coverage.total}` : "none found"}
+      </span>
+    );
+  }
   return (
     <span className="tags">
       {found.map((severity) => (

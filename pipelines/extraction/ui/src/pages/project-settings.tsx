@@ -70,6 +70,15 @@ export function ProjectSettings({ project }: TabProps) {
           <Credentials integrations={integrations} project={project} />
         </section>
       )}
+      <section className="subsection" aria-labelledby="sent">
+        <h2 id="sent">What is sent to others</h2>
+        <p>
+          Workers without dep-scan and without their own advisories ask <strong>OSV.dev</strong> for known
+          vulnerabilities. They send the names and versions of public packages, and nothing else of the repository: no
+          code, no repository name, no package of another registry. Operators exclude names with{" "}
+          <code>EXTRACTION_OSV_PRIVATE</code>, and turn it off with <code>EXTRACTION_OSV_URL=none</code>.
+        </p>
+      </section>
       <div className="foot">
         <ConfirmButton
           label="Delete this repository"
