@@ -1,5 +1,6 @@
 // The options of enqueue() and enqueueMany(). They are checked here, before the call shares a statement with others: an
 // option that the database rejects would fail the whole statement.
+import { type LabelFunction, labelPaths, readLabel } from "../contract/labels.ts";
 import { conflicts, type OnConflict, type Pipeline, type PipelineOptions } from "../contract/pipeline.ts";
 import type { Transaction } from "../db/transaction.ts";
 import { InvalidInput } from "../errors.ts";
@@ -57,11 +58,17 @@ export function resolveLabels(
   at: string,
 ): Labels {
   const contract = typeof pipeline === "string" ? {} : pipeline.options;
-  const resolve = (option: string | undefined, compute: PipelineOptions<unknown, unknown>["key"], field: string) => {
-    const value = option ?? compute?.(input) ?? null;
+  const resolve = (
+    field: "key" | "tenant",
+    option: string | undefined,
+    label: PipelineOptions<unknown, unknown>["key"],
+  ) => {
+    const paths = labelPaths(label);
+    const computed = () => (paths ? readLabel(paths, input, field, at) : (label as LabelFunction<unknown>)?.(input));
+    const value = option ?? computed() ?? null;
     return value === null ? null : checkLabel(value, option === undefined ? `${field} of ${at}` : field);
   };
-  return { key: resolve(key, contract.key, "key"), tenant: resolve(tenant, contract.tenant, "tenant") };
+  return { key: resolve("key", key, contract.key), tenant: resolve("tenant", tenant, contract.tenant) };
 }
 
 type Write = (sql: Record<string, unknown>, value: unknown) => void;

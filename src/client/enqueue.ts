@@ -52,6 +52,8 @@ export class Enqueuer {
   readonly #batcher: Batcher;
   /** A statement waits for a key that another transaction has locked; jobs without a key must not wait behind it. */
   readonly #keyedBatcher: Batcher;
+  /** Pipelines given by name may have keys that only the database knows. */
+  readonly #namedBatcher: Batcher;
   #tracing: Tracing | undefined;
 
   constructor(database: Database, keyRing: KeyRing | undefined, poker: Poker | undefined) {
@@ -69,6 +71,7 @@ export class Enqueuer {
       });
     this.#batcher = create();
     this.#keyedBatcher = create();
+    this.#namedBatcher = create();
   }
 
   async enqueue(pipeline: Pipeline | string, input: unknown, options: EnqueueOptions): Promise<Enqueued> {
@@ -91,7 +94,8 @@ export class Enqueuer {
       trace,
       ...labels,
     });
-    const batcher = idempotencyKey === null && labels.key === null ? this.#batcher : this.#keyedBatcher;
+    const unkeyedBatcher = typeof pipeline === "string" ? this.#namedBatcher : this.#batcher;
+    const batcher = idempotencyKey === null && labels.key === null ? unkeyedBatcher : this.#keyedBatcher;
     const id = send
       ? (await calls.enqueueManyInTransaction(send, this.#database.schema, toBatch([call])))[0]!
       : await batcher(call);
@@ -195,12 +199,12 @@ export class Enqueuer {
     return { ...call, input: toJson(input, "input") };
   }
 
-  /** The calls of a statement are independent: if one fails with KeyTaken, each is sent again separately. */
+  /** The calls of a statement are independent: if the key or the input of one is refused, each is sent again separately. */
   async #send(batch: EnqueueCall[]): Promise<(string | Error)[]> {
     try {
       return await calls.enqueueMany(this.#database, toBatch(batch));
     } catch (error) {
-      if (!(error instanceof KeyTaken) || batch.length === 1) throw error;
+      if (!(error instanceof KeyTaken || error instanceof InvalidInput) || batch.length === 1) throw error;
       return Promise.all(
         batch.map((call) =>
           this.#send([call]).then(

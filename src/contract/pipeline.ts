@@ -3,6 +3,7 @@ import { InvalidInput, type Issue } from "../errors.ts";
 import { type Duration, durationMs, limitMs, toInterval } from "../time.ts";
 import { isInteger, rejectUnknownOptions } from "../validate.ts";
 import type { Breaker } from "./breaker.ts";
+import { checkLabelPaths, type LabelFunction, type LabelPath, labelPaths } from "./labels.ts";
 import { checkName, type Limit } from "./limit.ts";
 import { checkSealedPaths, withPlaceholders } from "./sealed-paths.ts";
 
@@ -48,8 +49,12 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
      */
     exhausted?: string;
   };
-  /** At most `keyLimit` active jobs (queued, running, sleeping or paused) have the same key. Undefined or null: no key. */
-  key?(input: Output): string | null | undefined;
+  /**
+   * At most `keyLimit` active jobs (queued, running, sleeping or paused) have the same key. A path of the input, such as
+   * "projectId" or "repo.owner", or several, holds for every caller: code, HTTP, SQL, the command line, schedules. A function
+   * holds only where code enqueues with this contract. Undefined or null: no key.
+   */
+  key?: LabelPath<Output> | readonly LabelPath<Output>[] | LabelFunction<Output>;
   /** Active jobs that can have the same key. Default 1. */
   keyLimit?: number;
   /**
@@ -57,8 +62,11 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
    * in, first out), replaces it (cancels it and all that wait), or is rejected with KEY_TAKEN. Default "join".
    */
   onConflict?: OnConflict;
-  /** The tenant of the job. Tenants take turns: the jobs of one do not wait behind those of another. */
-  tenant?(input: Output): string | null | undefined;
+  /**
+   * The tenant of the job. Tenants take turns: the jobs of one do not wait behind those of another. A path of the input, or a
+   * function, as for `key`.
+   */
+  tenant?: LabelPath<Output> | LabelFunction<Output>;
   /** Jobs that can run concurrently, over all workers. Default: limited by slots only. */
   concurrency?: number;
   /** Limits and breakers that its jobs depend on. No job starts while one of them is exhausted or open. */
@@ -133,8 +141,8 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
   rejectUnknownOptions(options, known, owner);
   rejectUnknownOptions(options.retry, ["attempts", "crashes", "initial", "max", "exhausted"], owner, "retry");
   rejectUnknownOptions(options.keep, ["completed", "failed", "cancelled"], owner, "keep");
-  checkPolicies(name, options);
   if (options.sealed !== undefined) checkSealedPaths(name, options.sealed);
+  checkPolicies(name, options);
   const settings = toSettings(options);
   let complete: PipelineSettings | undefined;
   return Object.freeze({
@@ -186,9 +194,8 @@ function checkPolicies(name: string, options: PipelineOptions<any, any, any>): v
     );
   }
   const { key, keyLimit = 1, onConflict = "join", tenant, concurrency = 1, needs = [] } = options;
-  for (const [field, value] of Object.entries({ key, tenant })) {
-    if (value !== undefined && typeof value !== "function") reject(field, value, "Pass a function of the input");
-  }
+  checkLabelPaths(name, "key", key, options.sealed);
+  checkLabelPaths(name, "tenant", tenant, options.sealed);
   if (!isInteger(keyLimit, 1, 1000)) reject("keyLimit", keyLimit, "Use a whole number from 1 to 1000");
   if (!isInteger(concurrency, 1, 1_000_000)) reject("concurrency", concurrency, "Use a whole number from 1");
   if (!conflicts.includes(onConflict)) reject("onConflict", onConflict, `Use one of ${conflicts.join(", ")}`);
@@ -229,6 +236,8 @@ function toSettings(options: PipelineOptions<any, any, any>): PipelineSettings {
   set("complete_by_progress", options.completeByProgress);
   // Always sent, so that registering a contract without them removes what an earlier version had set.
   set("concurrency", options.concurrency ?? 0);
+  settings.key = labelPaths(options.key) ?? null;
+  settings.tenant = labelPaths(options.tenant) ?? null;
   settings.exhausted = retry?.exhausted ?? null;
   settings.sealed = options.sealed ?? [];
   settings.limits = needs.filter(({ kind }) => kind === "limit").map(({ name }) => name);

@@ -11,6 +11,7 @@ import {
   type KeyObject,
   randomBytes,
 } from "node:crypto";
+import { labelPaths, readLabel } from "../contract/labels.ts";
 import { isSealedValue, mapPaths } from "../contract/sealed-paths.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 
@@ -77,11 +78,15 @@ function invalidKeys(message: string): InvalidInput {
  * the values to pipeline, tenant and path. Does not validate the input.
  */
 export function seal<Input>(
-  pipeline: { readonly name: string; readonly options: { readonly sealed?: readonly string[] } },
+  pipeline: {
+    readonly name: string;
+    readonly options: { readonly sealed?: readonly string[]; readonly tenant?: unknown };
+  },
   input: Input,
   options: { sealKeys: SealKeys | string; tenant?: string },
 ): Input {
-  const tenant = options.tenant ?? null;
+  const paths = labelPaths(pipeline.options.tenant);
+  const tenant = options.tenant ?? (paths ? readLabel(paths, input, "tenant", "input") : null);
   const owner = { pipeline: pipeline.name, tenant, job: null };
   return sealInput(readSealKeys(options.sealKeys), pipeline.options.sealed ?? [], input, owner, [tenant]) as Input;
 }

@@ -35,6 +35,7 @@ export class Engine {
           backoff_max: milliseconds(settings.backoffMost),
           key_limit: settings.keyLimit,
           on_conflict: settings.onConflict,
+          key: "key",
         },
       ]);
     }
@@ -75,19 +76,21 @@ export class Engine {
     return typeof answer === "string" ? answer : answer[0]!.value;
   }
 
+  /** Keys are passed as an option or, for every second id, in the inputs, where the pipeline's path finds them. */
   enqueue(pipeline: string, entries: Entry[], options: EnqueueOptions) {
+    const inInput = entries.length > 0 && Number.parseInt(entries[0]!.id.at(-1)!, 16) % 2 === 0;
     const sent = {
       delay: options.delay === null ? undefined : milliseconds(options.delay),
       expires_in: options.expiresIn === null ? undefined : milliseconds(options.expiresIn),
       priority: options.priority ?? undefined,
       max_attempts: options.maxAttempts ?? undefined,
       on_conflict: options.onConflict ?? undefined,
-      keys: withoutNulls(entries.map(({ key }) => key)),
+      keys: inInput ? undefined : withoutNulls(entries.map(({ key }) => key)),
       idempotency_keys: withoutNulls(entries.map(({ idempotencyKey }) => idempotencyKey)),
     };
     return this.ask<string[]>("stillwake.enqueue_many($1, $2, $3, $4)", [
       pipeline,
-      JSON.stringify(entries.map(() => ({}))),
+      JSON.stringify(entries.map(({ key }) => (inInput ? { key } : {}))),
       sent,
       entries.map(({ id }) => id),
     ]);

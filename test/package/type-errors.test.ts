@@ -126,6 +126,34 @@ pipeline("a", {
     says: /'atempts' does not exist in type|known properties.*'atempts'/,
   },
   {
+    mistake: "a key that is no field of the input",
+    code: `
+pipeline("a", {
+  input: z.object({ projectId: z.string(), repo: z.object({ owner: z.string() }) }),
+  key: "projctId", // wrong
+});`,
+    says: /^Type '"projctId"' is not assignable to type .*"projectId"/,
+  },
+  {
+    mistake: "a key that is an object",
+    code: `
+pipeline("a", {
+  input: z.object({ projectId: z.string(), repo: z.object({ owner: z.string() }) }),
+  key: "repo", // wrong
+});`,
+    says: /^Type '"repo"' is not assignable to type .*"repo\.owner"/,
+  },
+  {
+    mistake: "one wrong field of a key of several",
+    code: `pipeline<{ project: string; branch?: string }>("a", { key: ["project", "brunch"] }); // wrong`,
+    says: /^Type '"brunch"' is not assignable to type '"branch" \| "project"'/,
+  },
+  {
+    mistake: "a tenant that is no field of the input",
+    code: `pipeline<{ org: string }>("a", { tenant: "organization" }); // wrong`,
+    says: /^Type '"organization"' is not assignable to type .*"org"/,
+  },
+  {
     mistake: "a field that the output does not have",
     code: `
 const { id } = await sw.enqueue(scan, { repo: "acme/site", owner });
@@ -172,6 +200,12 @@ const anything: unknown = (await sw.get(text)).output;
 const read: Duration = duration(text);
 const seconds = 5;
 pipeline("a", { timeout: \`\${seconds}s\`, silence: duration(text, "silence"), keep: { failed: "forever" } });
+const input = z.object({ id: z.number(), at: z.date(), repo: z.object({ owner: z.string().optional() }).optional() });
+pipeline("b", { input, key: "repo.owner", tenant: "id" });
+pipeline("b", { input, key: ["id", "at"], tenant: ({ id }) => String(id) });
+pipeline("b", { key: "anything" });
+pipeline<Record<string, string>>("b", { key: "anything" });
+pipeline<{ kind: "a"; a: string } | { kind: "b"; b: string }>("b", { key: ["kind", "a", "b"] });
 schedule("nightly", { cron: "@daily", pipeline: plain, input: { n: 1 } });
 schedule("by-name", { cron: "@daily", pipeline: "plain", input: { anything: true } });
 const same: string = id;

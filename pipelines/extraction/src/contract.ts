@@ -63,8 +63,8 @@ export const extraction = pipeline("extraction", {
   output,
   sealed: ["credential"],
   // One active extraction per project: another request returns the active one.
-  key: (job) => job.projectId,
-  tenant: (job) => job.organizationId,
+  key: "projectId",
+  tenant: "organizationId",
   pool: "scan",
   retry: {
     attempts: ATTEMPTS,

@@ -24,9 +24,9 @@ export const commits = pipeline("leaderboard-commits", {
   }),
   output: z.object({ head: z.string(), commits: z.number(), authors: z.number(), lookups: z.number() }),
   // One active reading per repository: another request returns the active one.
-  key: (job) => job.repositoryId,
+  key: "repositoryId",
   // Fairness: a small repository does not wait for all batches of a large one.
-  tenant: (job) => job.repositoryId,
+  tenant: "repositoryId",
   pool: "commits",
   retry: {
     attempts: 3,
@@ -46,7 +46,7 @@ export const users = pipeline("leaderboard-users", {
     batch: z.int().min(0).meta({ title: "Batch" }),
   }),
   output: z.object({ emails: z.number(), calls: z.number() }),
-  tenant: (job) => job.repositoryId,
+  tenant: "repositoryId",
   pool: "users",
   needs: [searches, github],
   retry: {

@@ -70,7 +70,11 @@ begin
     perform stillwake.refuse('SW001', format('Children %s to %s are missing before child %s', v_spawn.spawned, p_from - 1, p_from),
       'inputs', 'Store them in order.');
   end if;
-  if v_options ? 'keys' then
+  if not v_options ? 'keys' then
+    v_options := v_options || coalesce((select jsonb_build_object('keys', stillwake.labels_of(p_inputs, p.key_paths, 'key'))
+      from stillwake.pipelines p where p.name = p_pipeline and p.key_paths is not null), '{}');
+  end if;
+  if v_options ->> 'keys' is not null then
     -- The child would wait for its ancestor, which waits for the child.
     with recursive ancestors as (
       select j.id, j.parent_id, j.pipeline, j.key from stillwake.live_jobs j where j.id = p_job

@@ -102,6 +102,9 @@ begin
   perform stillwake.check_length(v_options, 'pool');
   perform stillwake.check_length(v_options, 'key');
   perform stillwake.check_length(v_options, 'tenant');
+  perform stillwake.labels_of(jsonb_build_array(p_settings -> 'input'), l.paths, l.field)
+  from stillwake.pipelines p, lateral (values ('key', p.key_paths), ('tenant', p.tenant_paths)) as l (field, paths)
+  where p.name = p_settings ->> 'pipeline' and l.paths is not null and not v_options ? l.field;
   perform stillwake.read_integer(v_options, 'priority', -1000, 1000);
   perform stillwake.read_integer(v_options, 'max_attempts', 1, 1000);
   perform stillwake.read_on_conflict(v_options);
@@ -405,8 +408,11 @@ $$;
 -- The options of an occurrence's job in addition to those of its schedule. A job that must not overlap its predecessor waits
 -- for their common key.
 create or replace function stillwake.occurrence_options(p_row stillwake.schedules, p_occurrence text) returns jsonb
-language sql immutable as $$
+language sql stable as $$
   select jsonb_build_object('idempotency_keys', jsonb_build_array('schedule:' || p_row.name || ':' || p_occurrence))
-    || case when p_row.overlap in ('queue', 'replace')
-      then jsonb_build_object('key', coalesce(p_row.options ->> 'key', 'schedule:' || p_row.name), 'on_conflict', 'wait') else '{}' end
+    || case when p_row.overlap in ('queue', 'replace') then jsonb_build_object('on_conflict', 'wait', 'key', coalesce(
+        p_row.options ->> 'key',
+        (select (stillwake.labels_of(jsonb_build_array(p_row.input), p.key_paths, 'key'))[1] from stillwake.pipelines p
+          where p.name = p_row.pipeline and p.key_paths is not null),
+        'schedule:' || p_row.name)) else '{}' end
 $$;

@@ -2,7 +2,8 @@
 
 -- Registers a pipeline or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
 -- Settings: pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed, keep_failed,
--- keep_cancelled, key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0
+-- keep_cancelled, key and tenant (paths of the input that a job's key and tenant are read from, where the caller passes none;
+-- null for none; see labels.sql), key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0
 -- for no cap), limits and breakers (arrays of names that its jobs depend on; an unregistered one has no effect), complete_by_progress
 -- (see the watchdog), sealed (paths of the input that are stored sealed; see sealed.sql), input_schema (JSON Schema,
 -- for forms and other programs; null for none), exhausted (the sentence for a job whose machine was lost or whose time
@@ -15,8 +16,7 @@ declare
 begin
   perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_initial', 'backoff_max',
     'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers',
-    'complete_by_progress', 'sealed',
-      'input_schema', 'exhausted']);
+    'complete_by_progress', 'sealed', 'input_schema', 'exhausted', 'key', 'tenant']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" is not a valid pipeline name', coalesce(p_name, 'null')), 'pipeline',
       'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
@@ -57,6 +57,10 @@ begin
     perform stillwake.refuse('SW001', 'exhausted must be a string of 1 to 300 characters', 'exhausted',
       'Use 1 to 300 characters; the only placeholder is {attempts}.');
   end if;
+  v_new.key_paths := case when p_settings ? 'key' then stillwake.read_label_paths(p_settings, 'key') else v_old.key_paths end;
+  v_new.tenant_paths := case when p_settings ? 'tenant' then stillwake.read_label_paths(p_settings, 'tenant') else v_old.tenant_paths end;
+  perform stillwake.refuse_sealed_labels(v_new.key_paths, v_new.sealed, 'key');
+  perform stillwake.refuse_sealed_labels(v_new.tenant_paths, v_new.sealed, 'tenant');
   if v_new.backoff_max < v_new.backoff_initial then
     perform stillwake.refuse('SW001', 'backoff_max is shorter than backoff_initial', 'backoff_max', 'Make it at least as long.');
   end if;
@@ -67,17 +71,17 @@ begin
   insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
   insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed,
     keep_failed, keep_cancelled, key_limit, on_conflict, concurrency, limits, breakers, complete_by_progress, sealed,
-    input_schema, exhausted)
+    input_schema, exhausted, key_paths, tenant_paths)
   values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_initial, v_new.backoff_max,
     v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits,
-      v_new.breakers, v_new.complete_by_progress, v_new.sealed, v_new.input_schema, v_new.exhausted)
+    v_new.breakers, v_new.complete_by_progress, v_new.sealed, v_new.input_schema, v_new.exhausted, v_new.key_paths, v_new.tenant_paths)
   on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
     crash_limit = excluded.crash_limit, backoff_initial = excluded.backoff_initial, backoff_max = excluded.backoff_max,
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
     breakers = excluded.breakers, complete_by_progress = excluded.complete_by_progress, sealed = excluded.sealed,
-    input_schema = excluded.input_schema,
-      exhausted = excluded.exhausted, updated_at = stillwake.now();
+    input_schema = excluded.input_schema, exhausted = excluded.exhausted, key_paths = excluded.key_paths,
+    tenant_paths = excluded.tenant_paths, updated_at = stillwake.now();
   if v_new.pool <> v_old.pool then
     update stillwake.schedules s set pool = v_new.pool where s.pipeline = p_name and s.options ->> 'pool' is null;
   end if;
@@ -100,6 +104,7 @@ $$;
 --   pool, priority, delay | run_at, expires_in | expires_at, max_attempts, tenant | tenants,
 --   key | keys and on_conflict: at most key_limit active jobs of the pipeline have one key; a further one joins the
 --     active job (its id is returned), waits, replaces it or is refused; see keys.sql,
+--   without key | keys, and without tenant | tenants: read from the input if the pipeline names its paths; see labels.sql,
 --   idempotency_keys: a known key returns the job that was created with it,
 --   traces: the W3C trace context of each job,
 --   webhook (a URL or { endpoint, url }, called when a job ends; see webhooks.sql),
@@ -226,6 +231,13 @@ begin
         left join stillwake.idempotency_keys k on k.pipeline = p_pipeline and k.key = i.key
         order by i.n);
     end if;
+  end if;
+
+  if v_pipeline.key_paths is not null and not p_options ?| '{key,keys}' then
+    v_job_keys := stillwake.labels_of(p_inputs, v_pipeline.key_paths, 'key');
+  end if;
+  if v_pipeline.tenant_paths is not null and not p_options ?| '{tenant,tenants}' then
+    v_tenants := stillwake.labels_of(p_inputs, v_pipeline.tenant_paths, 'tenant');
   end if;
 
   -- An id that was not created just now may belong to an existing job, live or ended: check before and after the

@@ -7,8 +7,8 @@ export const mutants = [
     name: "two extractions of one project run at once",
     killedBy: "pipelines/extraction/test/api/api.test.ts",
     file: "pipelines/extraction/src/contract.ts",
-    old: "key: (job) => job.projectId,",
-    new: "key: (job) => job.projectId, keyLimit: 2,",
+    old: `key: "projectId",`,
+    new: `key: "projectId", keyLimit: 2,`,
   },
   {
     name: "a project that could not be stored leaves a job",

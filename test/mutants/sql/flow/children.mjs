@@ -129,4 +129,11 @@ export const mutants = [
     old: "and (stillwake.bound_tenant() is null",
     new: "and (true or stillwake.bound_tenant() is null",
   },
+  {
+    name: "a spawned job joins the job that has its key by path",
+    killedBy: "test/enqueue/labels.test.ts",
+    only: "cannot wait for a key that its own job has",
+    old: "  if not v_options ? 'keys' then",
+    new: "  if false then",
+  },
 ];

@@ -34,4 +34,25 @@ export const mutants = [
     old: "if p_options ->> 'bound_to' is not null then",
     new: "if false then",
   },
+  {
+    name: "a key by path holds only where the client computes it",
+    killedBy: "test/enqueue/labels.test.ts",
+    only: "SQL: enqueue",
+    old: "if v_pipeline.key_paths is not null and not p_options ?| '{key,keys}' then",
+    new: "if false then",
+  },
+  {
+    name: "a tenant by path replaces the option",
+    killedBy: "test/enqueue/labels.test.ts",
+    only: "is replaced by the option",
+    old: "if v_pipeline.tenant_paths is not null and not p_options ?| '{tenant,tenants}' then",
+    new: "if v_pipeline.tenant_paths is not null then",
+  },
+  {
+    name: "a path that the contract no longer names stays in effect",
+    killedBy: "test/enqueue/labels.test.ts",
+    only: "no longer names it",
+    old: "case when p_settings ? 'key' then stillwake.read_label_paths(p_settings, 'key') else v_old.key_paths end",
+    new: "coalesce(stillwake.read_label_paths(p_settings, 'key'), v_old.key_paths)",
+  },
 ];
