@@ -16,14 +16,14 @@ export { type CreateSenderOptions, createSender, type SentWebhook, type Standalo
 export { type UnpackLimits, unpack } from "./archive/unpack.ts";
 export { type ChildEnd, ChildFailed, type Children, type Results, type SpawnOptions } from "./attempt/children.ts";
 export type { JobContext, StepFunction } from "./attempt/context.ts";
-export type { Each, EachOptions, From, Items } from "./attempt/each.ts";
+export type { Each, EachOptions, From, Items, ReducedEach, Reducer } from "./attempt/each.ts";
 export type { Classification } from "./attempt/failure.ts";
 export { type AnyImplementation, type Implementation, type ImplementOptions, implement } from "./attempt/implement.ts";
 export { Stopped, type StopReason } from "./attempt/outcome.ts";
 export type { Artifact, ArtifactContent, ArtifactProducer } from "./attempt/produce-artifact.ts";
 export type { BatchHandle, Log, StepHandle } from "./attempt/step-handle.ts";
 export type { StepOptions } from "./attempt/steps.ts";
-export type { Begin } from "./attempt/tx-step.ts";
+export type { Begin, TransactionOf } from "./attempt/tx-step.ts";
 export { EventTimeout, type WaitOptions } from "./attempt/wait-for.ts";
 export { type Exec, ExecError, type ExecOptions, type ExecResult } from "./exec/exec.ts";
 export type { FindSecret, SecretUse } from "./keeper/unseal.ts";

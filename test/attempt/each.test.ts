@@ -256,7 +256,7 @@ describe("job.each", () => {
 
   it("releases its job between steps of every kind", async () => {
     const ran: string[] = [];
-    const pause = () => new Promise((resolve) => setTimeout(resolve, 30));
+    const pause = () => new Promise<void>((resolve) => setTimeout(resolve, 30));
     const { job, id } = await run({ pipeline: { releaseAfter: "10ms" } }, async (one) => {
       await one.tx("a", {}, pool, pause);
       await one.optional("b", pause);

@@ -147,7 +147,8 @@ begin
 end
 $$;
 
--- The saved steps of a job, for the attempt that resumes it. Raises SW005.
+-- The saved steps of a job, for the attempt that resumes it; the value of a list of items is added to its position.
+-- Raises SW005.
 create or replace function stillwake.load_checkpoints(p_job uuid, p_epoch bigint, p_lease uuid)
 returns table (step text, output jsonb, epoch bigint, saved_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -155,20 +156,25 @@ begin
   if not stillwake.holds_lease(p_job, p_epoch, p_lease) then
     perform stillwake.refuse_lost(p_job, p_epoch);
   end if;
-  return query select c.step, c.output, c.epoch, c.saved_at from stillwake.checkpoints c where c.job_id = p_job order by c.saved_at, c.step;
+  return query
+  select c.step, case when c.value is null then c.output else jsonb_set(c.output, '{$stillwake,1,value}', c.value) end, c.epoch, c.saved_at
+  from stillwake.checkpoints c where c.job_id = p_job order by c.saved_at, c.step;
 end
 $$;
 
 -- The position of a job in a long list of items that it processes in batches: one checkpoint that grows. Its output
--- contains the finished items, as ranges of their numbers (several when batches run concurrently), and the cursor of
--- the last item before each gap.
+-- contains the finished items, as ranges of their numbers (several when batches run concurrently), and the cursor of the
+-- last item before each gap. Its value is what the caller reduces the results of the finished batches to, in a separate
+-- column, so that readers of positions do not load it.
 --
 -- Items p_from to p_to, p_to excluded, are done; with p_over there are no more. p_last: the cursor that finds the last
--- of them again. In the user's transaction the rows of the batch and its position commit together. Returns 'saved', or
--- 'kept' when these items were done before: then roll back, so that the batch does not count twice. Locks: the lease,
--- the checkpoint. Raises SW001, SW005.
+-- of them again. p_value: the value with these items included, null for no change. Position and value change together
+-- or not at all. In the user's transaction they commit together with the rows of the batch. Returns 'saved', or 'kept'
+-- when these items were done before: then roll back, so that the batch does not count twice, and read the stored value.
+-- Locks: the lease, the checkpoint. Raises SW001, SW005.
 create or replace function stillwake.save_position(
-  p_job uuid, p_epoch bigint, p_lease uuid, p_step text, p_from bigint, p_to bigint, p_last jsonb default null, p_over boolean default false
+  p_job uuid, p_epoch bigint, p_lease uuid, p_step text, p_from bigint, p_to bigint, p_last jsonb default null,
+  p_over boolean default false, p_value jsonb default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -185,6 +191,9 @@ begin
   elsif octet_length(p_last::text) > 16384 then
     perform stillwake.refuse('SW001', 'The cursor of the last item is larger than the limit of 16384 bytes', 'cursor',
       'Keep an id or a few columns.');
+  elsif pg_column_size(p_value) > 262144 and octet_length(p_value::text) > 1048576 and stillwake.compact_size(p_value) > 1048576 then
+    perform stillwake.refuse('SW001', 'The value of a list of items is larger than the limit of 1048576 bytes', 'value',
+      'Keep totals, and store the rest as an artifact or in a table.');
   elsif not stillwake.holds_lease(p_job, p_epoch, p_lease) then
     perform stillwake.refuse_lost(p_job, p_epoch);
   end if;
@@ -207,6 +216,7 @@ begin
   v_lasts := coalesce((select jsonb_object_agg(l.key, l.value) from jsonb_each(v_lasts) l
     where l.key::bigint in (select upper(r) from unnest(v_done) r)), '{}');
   update stillwake.checkpoints c set epoch = p_epoch, saved_at = v_now,
+    value = coalesce(p_value, c.value),
     output = jsonb_build_object('$stillwake',
       jsonb_build_array('position', jsonb_build_object('done', v_done::text, 'lasts', v_lasts) || case when p_over then '{"over": true}'
       else '{}'::jsonb end))

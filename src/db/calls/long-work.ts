@@ -123,7 +123,7 @@ export async function signal(
   return row!.state;
 }
 
-/** A range of finished items of a list, and the cursor of the last one. */
+/** A range of finished items of a list, the cursor of the last one, and the value that includes their result. */
 export interface PositionCall {
   step: string;
   from: number;
@@ -131,14 +131,17 @@ export interface PositionCall {
   /** JSON. */
   last: string | null;
   over: boolean;
+  /** JSON; null for no change. */
+  value: string | null;
 }
 
 const SAVE_POSITION =
   "save_position($1::text::uuid, $2::text::bigint, $3::text::uuid, $4::text, $5::text::bigint, $6::text::bigint, " +
-  "$7::text::jsonb, $8::text::boolean)";
+  "$7::text::jsonb, $8::text::boolean, $9::text::jsonb)";
 
-function positionValues({ job, epoch, lease }: Lease, { step, from, to, last, over }: PositionCall): (string | null)[] {
-  return [job, epoch, lease, step, String(from), String(to), last, String(over)];
+function positionValues({ job, epoch, lease }: Lease, call: PositionCall): (string | null)[] {
+  const { step, from, to, last, over, value } = call;
+  return [job, epoch, lease, step, String(from), String(to), last, String(over), value];
 }
 
 export async function savePosition(database: Database, lease: Lease, call: PositionCall): Promise<"saved" | "kept"> {

@@ -10,12 +10,12 @@ import { type Duration, durationMs } from "../../time.ts";
 import type { Exec, ExecOptions } from "../exec/exec.ts";
 import type { AttemptState } from "./attempt-state.ts";
 import { type Children, type Results, type SpawnOptions, spawnChildren } from "./children.ts";
-import { type Each, type EachOptions, type Items, runEach } from "./each.ts";
+import { type Each, type EachOptions, type Items, type ReducedEach, type Reducer, runEach } from "./each.ts";
 import type { FetchNeeds } from "./limits-and-breakers.ts";
 import type { Artifact, ArtifactProducer } from "./produce-artifact.ts";
 import { type BatchHandle, Handle, type Log, type StepHandle } from "./step-handle.ts";
 import type { StepOptions } from "./steps.ts";
-import { type Begin, runTxStep } from "./tx-step.ts";
+import { type Begin, runTxStep, type TransactionOf } from "./tx-step.ts";
 import { type WaitOptions, waitForEvent } from "./wait-for.ts";
 
 export type StepFunction<Result> = (step: StepHandle) => Promise<Result> | Result;
@@ -197,34 +197,33 @@ export class JobContext {
 
   /**
    * Processes a long list in batches and saves the position after each; with `tx`, in the transaction of the batch's
-   * rows. A later attempt resumes after the last saved batch. Shortly before the attempt's time is over, the job is
-   * released for another attempt, which does not count as a failure.
+   * rows. A later attempt resumes after the last saved batch, so variables that `run` changes outside of itself lose
+   * what earlier attempts have added: pass a reducer to keep results. Shortly before the attempt's time is over, the
+   * job is released for another attempt, which does not count as a failure.
    */
-  each<Item>(
+  // biome-ignore lint/suspicious/noExplicitAny: any type of transaction; TransactionOf finds it.
+  each<Item, Begins extends Begin<any> | undefined = undefined>(
     name: string,
     items: Items<Item>,
-    options: EachOptions<Item> & { tx?: undefined },
-    run: (batch: Item[], handle: BatchHandle) => Promise<unknown> | unknown,
+    options: EachOptions<Item, Begins>,
+    run: (batch: Item[], handle: BatchHandle<TransactionOf<Begins>>) => Promise<void | void[]> | void,
   ): Promise<Each>;
-  each<Item>(
+  /** The same with a reducer: the results of `run` are reduced to a value that is saved together with the position. */
+  // biome-ignore lint/suspicious/noExplicitAny: as above.
+  each<Item, Result, Value, Begins extends Begin<any> | undefined = undefined>(
     name: string,
     items: Items<Item>,
-    options: EachOptions<Item, pg.PoolClient> & { tx: pg.Pool },
-    run: (batch: Item[], handle: BatchHandle<pg.PoolClient>) => Promise<unknown> | unknown,
-  ): Promise<Each>;
-  // biome-ignore lint/suspicious/noExplicitAny: the type of the transaction cannot be inferred.
-  each<Item, Tx = any>(
+    options: EachOptions<Item, Begins>,
+    run: (batch: Item[], handle: BatchHandle<TransactionOf<Begins>>) => Promise<Result> | Result,
+    reducer: Reducer<Value, NoInfer<Result>>,
+  ): Promise<ReducedEach<Value>>;
+  async each<Item, Result, Value, Tx>(
     name: string,
     items: Items<Item>,
-    options: EachOptions<Item, Tx> & { tx: (run: (tx: Tx) => Promise<unknown>) => PromiseLike<unknown> },
-    run: (batch: Item[], handle: BatchHandle<Tx>) => Promise<unknown> | unknown,
-  ): Promise<Each>;
-  async each<Item, Tx>(
-    name: string,
-    items: Items<Item>,
-    options: EachOptions<Item, Tx>,
-    run: (batch: Item[], handle: BatchHandle<Tx>) => Promise<unknown> | unknown,
-  ): Promise<Each> {
-    return runEach(this.#attempt, name, items, options ?? {}, run);
+    options: EachOptions<Item, Begin<Tx>>,
+    run: (batch: Item[], handle: BatchHandle<Tx>) => Promise<Result> | Result,
+    reducer?: Reducer<Value, Result>,
+  ): Promise<Each | ReducedEach<Value>> {
+    return runEach(this.#attempt, name, items, options ?? {}, run, reducer);
   }
 }

@@ -1,6 +1,7 @@
 // job.each(): processes a long list in batches. After each batch its position is saved, in the transaction of the batch's rows if there is
 // one, so that a later attempt neither repeats nor skips items. The position is a set of ranges, because parallel batches finish in any
-// order. Shortly before the attempt's time is over, the job is released.
+// order. With a reducer, the value of the results so far is saved in the same statement as the position. Shortly before the attempt's time
+// is over, the job is released.
 import { setTimeout as delay } from "node:timers/promises";
 import { type PositionCall, savePositionInTransaction } from "../../db/calls/long-work.ts";
 import { sendThroughTransaction, type Transaction } from "../../db/transaction.ts";
@@ -8,7 +9,7 @@ import { InvalidInput, isConflict } from "../../errors.ts";
 import { backoffMs } from "../../time.ts";
 import { checkInteger, rejectUnknownOptions } from "../../validate.ts";
 import type { AttemptState } from "./attempt-state.ts";
-import { checkpointKind } from "./checkpoint-codec.ts";
+import { checkpointKind, decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
 import { Batch, type BatchHandle } from "./step-handle.ts";
 import type { StepOptions, StepScope } from "./steps.ts";
 import { type Begin, inTransaction } from "./tx-step.ts";
@@ -24,7 +25,7 @@ type Source<Item> = Iterable<Item> | AsyncIterable<Item>;
 /** An iterable, whose done items are skipped, or a function that receives where to start and returns one. */
 export type Items<Item> = readonly Item[] | Source<Item> | ((from: From) => Source<Item> | Promise<Source<Item>>);
 
-export interface EachOptions<Item, Tx = undefined>
+export interface EachOptions<Item, Begins = undefined>
   extends Pick<StepOptions, "start" | "timeout" | "silence" | "retry"> {
   /** Items per batch. Default 100. */
   batch?: number;
@@ -35,7 +36,7 @@ export interface EachOptions<Item, Tx = undefined>
   /** Plain data that identifies an item: passed as `after` to the function that returns the items. */
   cursor?(item: Item): unknown;
   /** Commits rows and position together, in `handle.tx`: a pg.Pool, or `(run) => db.transaction(run)`. */
-  tx?: Begin<Tx>;
+  tx?: Begins;
   /** Log line written when all items are done. */
   end?: string | ((each: Each) => string);
 }
@@ -45,14 +46,29 @@ export interface Each {
   done: number;
 }
 
+export interface ReducedEach<Value> extends Each {
+  /** The results of all batches, of this attempt and earlier ones, reduced to one value. */
+  value: Value;
+}
+
+/** Reduces the results of the batches to one value, which is saved together with the position. */
+export interface Reducer<Value, Result> {
+  /** The value before the first batch. */
+  initial: Value;
+  /** Called once per batch, in the order in which batches are saved; with `parallel` that is not the order of the list. */
+  reduce(value: Value, result: Result): Value;
+}
+
 interface Position {
   /** Half-open ranges of items that are done, in order. */
   ranges: [number, number][];
   after: unknown;
   over: boolean;
+  /** The value of the reducer as JSON; undefined if none was saved. */
+  value: string | undefined;
 }
 
-type RunBatch<Item, Tx> = (batch: Item[], handle: BatchHandle<Tx>) => Promise<unknown> | unknown;
+type RunBatch<Item, Tx, Result> = (batch: Item[], handle: BatchHandle<Tx>) => Promise<Result> | Result;
 
 /** Rolls back a batch that another attempt has already saved. */
 class AlreadyDone extends Error {}
@@ -61,13 +77,14 @@ const optionNames = "start end batch parallel total cursor tx timeout silence re
 /** Parallel batches update the same checkpoint: under REPEATABLE READ they conflict and are rolled back. */
 const MAX_CONFLICTS = 20;
 
-export async function runEach<Item, Tx>(
+export async function runEach<Item, Tx, Result, Value>(
   attempt: AttemptState,
   name: string,
   items: Items<Item>,
-  options: EachOptions<Item, Tx>,
-  run: RunBatch<Item, Tx>,
-): Promise<Each> {
+  options: EachOptions<Item, Begin<Tx>>,
+  run: RunBatch<Item, Tx, Result>,
+  reducer: Reducer<Value, Result> | undefined,
+): Promise<Each | ReducedEach<Value>> {
   const steps = attempt.beginStep();
   const { batch = 100, parallel = 1, start, end } = options;
   rejectUnknownOptions(options, optionNames);
@@ -83,6 +100,12 @@ export async function runEach<Item, Tx>(
       remedy: "Pass an array, an iterable, or a function that returns one",
     });
   }
+  if (reducer !== undefined && (!Object.hasOwn(reducer, "initial") || typeof reducer.reduce !== "function")) {
+    throw new InvalidInput(`The reducer of "${name}" has no initial value or no function reduce`, {
+      field: "reducer",
+      remedy: "Pass { initial: 0, reduce: (value, result) => … }",
+    });
+  }
   const total = Array.isArray(items) ? items.length : options.total;
   const saved = await steps.begin(name);
   if (saved && checkpointKind(saved.raw) !== "position") {
@@ -92,21 +115,83 @@ export async function runEach<Item, Tx>(
     });
   }
   const position = readPosition(saved?.raw);
-  if (position.over) return { done: countItems(position.ranges) };
-  const list = new BatchedList(attempt, name, options, position, total, run);
+  const value = reducer && new SavedValue(name, position, reducer);
+  if (position.over) return toResult(countItems(position.ranges), value);
+  const list = new BatchedList(attempt, name, options, position, total, run, value);
   const endMessage = typeof end === "function" ? end : ({ done }: Each) => end ?? `${done} items done`;
   return steps.track(name, { ...(start !== undefined && { start }), end: endMessage }, () =>
     list.process(items, batch, parallel),
   );
 }
 
-class BatchedList<Item, Tx> {
+function toResult<Value>(done: number, value: SavedValue<Value, never> | undefined): Each | ReducedEach<Value> {
+  return value ? { done, value: value.current } : { done };
+}
+
+/**
+ * The value of a reducer as it was saved last. It is kept as JSON: reduce() receives a new copy each time, so that a
+ * value that it has changed and that was not saved is not used again. Batches save one at a time, from reduce() to the
+ * end of their transaction: each value includes the one before.
+ */
+class SavedValue<Value, Result> {
+  readonly #name: string;
+  readonly #reduce: Reducer<Value, Result>["reduce"];
+  #json: string;
+  #turn: Promise<void> = Promise.resolve();
+
+  constructor(name: string, { ranges, value }: Position, { initial, reduce }: Reducer<Value, Result>) {
+    if (value === undefined && ranges.length > 0) {
+      throw new InvalidInput(`"${name}" has a reducer now, but an earlier attempt saved batches of it without one`, {
+        field: "reducer",
+        remedy: "Give the list another name, or raise the version of the pipeline",
+      });
+    }
+    this.#name = name;
+    this.#reduce = reduce;
+    this.#json = value ?? this.#encode(initial);
+  }
+
+  get current(): Value {
+    return decodeCheckpoint(JSON.parse(this.#json)) as Value;
+  }
+
+  get json(): string {
+    return this.#json;
+  }
+
+  /** Waits until no other batch is being saved. The caller must call the returned function when its own is saved or failed. */
+  async enter(): Promise<() => void> {
+    const before = this.#turn;
+    let leave = () => {};
+    this.#turn = new Promise((resolve) => {
+      leave = resolve;
+    });
+    await before;
+    return leave;
+  }
+
+  /** The value with this result, as JSON. It becomes the current one by saved(). */
+  with(result: Result): string {
+    return this.#encode(this.#reduce(this.current, result));
+  }
+
+  saved(json: string): void {
+    this.#json = json;
+  }
+
+  #encode(value: Value): string {
+    return encodeCheckpoint(value, `The value of "${this.#name}"`);
+  }
+}
+
+class BatchedList<Item, Tx, Result, Value> {
   readonly #attempt: AttemptState;
   readonly #name: string;
-  readonly #options: EachOptions<Item, Tx>;
+  readonly #options: EachOptions<Item, Begin<Tx>>;
   readonly #position: Position;
   readonly #total: number | undefined;
-  readonly #run: RunBatch<Item, Tx>;
+  readonly #run: RunBatch<Item, Tx, Result>;
+  readonly #value: SavedValue<Value, Result> | undefined;
   readonly #startedAt = performance.now();
   readonly #doneBefore: number;
   #done: number;
@@ -116,10 +201,11 @@ class BatchedList<Item, Tx> {
   constructor(
     attempt: AttemptState,
     name: string,
-    options: EachOptions<Item, Tx>,
+    options: EachOptions<Item, Begin<Tx>>,
     position: Position,
     total: number | undefined,
-    run: RunBatch<Item, Tx>,
+    run: RunBatch<Item, Tx, Result>,
+    value: SavedValue<Value, Result> | undefined,
   ) {
     this.#attempt = attempt;
     this.#name = name;
@@ -127,11 +213,12 @@ class BatchedList<Item, Tx> {
     this.#position = position;
     this.#total = total;
     this.#run = run;
+    this.#value = value;
     this.#done = countItems(position.ranges);
     this.#doneBefore = this.#done;
   }
 
-  async process(items: Items<Item>, size: number, parallel: number): Promise<Each> {
+  async process(items: Items<Item>, size: number, parallel: number): Promise<Each | ReducedEach<Value>> {
     const attempt = this.#attempt;
     const running = new Set<Promise<void>>();
     let releases = false;
@@ -157,10 +244,11 @@ class BatchedList<Item, Tx> {
       const message = `The job is released with ${this.#describeProgress()} done`;
       return attempt.suspend({ kind: "released", reason: "released:time" }, message);
     }
-    await attempt.host.port.savePosition({ step: this.#name, from: 0, to: 0, last: null, over: true });
+    const value = this.#value?.json ?? null;
+    await attempt.host.port.savePosition({ step: this.#name, from: 0, to: 0, last: null, over: true, value });
     if (this.#done === 0) attempt.log.info(`Nothing to do: "${this.#name}" has no items`);
     attempt.sendProgress({ done: this.#done, total: this.#done });
-    return { done: this.#done };
+    return toResult(this.#done, this.#value);
   }
 
   async #runBatch(batch: Item[], first: number): Promise<void> {
@@ -173,10 +261,8 @@ class BatchedList<Item, Tx> {
         this.#repeatOnConflict(batch, first, scope),
       );
     } catch (error) {
-      if (!(error instanceof AlreadyDone)) {
-        this.#failed ??= { error };
-        return;
-      }
+      this.#failed ??= { error };
+      return;
     }
     steps.savedCount += 1;
     this.#longestMs = Math.max(this.#longestMs, performance.now() - startedAt);
@@ -202,35 +288,70 @@ class BatchedList<Item, Tx> {
     const { port, faultPoint } = attempt.host;
     const { tx: begin, cursor } = this.#options;
     const last = cursor ? JSON.stringify(cursor(batch.at(-1)!) ?? null) : null;
-    const call: PositionCall = { step: this.#name, from: first, to: first + batch.length, last, over: false };
-    if (!begin) {
-      await this.#run(batch, new Batch(scope, attempt, first, undefined as Tx));
+    const call: PositionCall = {
+      step: this.#name,
+      from: first,
+      to: first + batch.length,
+      last,
+      over: false,
+      value: null,
+    };
+    let leave: (() => void) | undefined;
+    /** Adds the result of the batch to the value. */
+    const reduce = async (result: Result) => {
+      leave = await this.#value?.enter();
       attempt.checkMayWrite();
+      call.value = this.#value?.with(result) ?? null;
       faultPoint?.("before", this.#name);
-      attempt.logWriter.flush();
-      await port.savePosition(call);
-      faultPoint?.("after", this.#name);
-      return;
+    };
+    try {
+      if (begin) {
+        await this.#runInTransaction(batch, scope, begin, call, reduce);
+      } else {
+        await reduce(await this.#run(batch, new Batch(scope, attempt, first, undefined as Tx)));
+        attempt.logWriter.flush();
+        if ((await port.savePosition(call)) === "kept") await this.#findSaved(call);
+      }
+      if (call.value !== null) this.#value?.saved(call.value);
+    } finally {
+      leave?.();
     }
+    faultPoint?.("after", this.#name);
+  }
+
+  async #runInTransaction(
+    batch: Item[],
+    scope: StepScope,
+    begin: Begin<Tx>,
+    call: PositionCall,
+    reduce: (result: Result) => Promise<void>,
+  ): Promise<void> {
+    const attempt = this.#attempt;
     const { schema, job, epoch, lease } = attempt.assignment;
     let sent = false;
     try {
       await inTransaction(begin, async (tx) => {
-        await this.#run(batch, new Batch(scope, attempt, first, tx as Tx));
-        attempt.checkMayWrite();
-        faultPoint?.("before", this.#name);
+        await reduce(await this.#run(batch, new Batch(scope, attempt, call.from, tx as Tx)));
         const send = sendThroughTransaction(tx as Transaction);
         const result = await savePositionInTransaction(send, schema, { job, epoch, lease }, call);
         if (result === "kept") throw new AlreadyDone();
         sent = true;
       });
     } catch (error) {
-      if (!sent || hasConflict(error)) throw error;
-      // If only the response to COMMIT was lost, the batch is done and its position is saved.
-      const saved = (await port.checkpoints()).find(({ step }) => step === this.#name);
-      if (!readPosition(saved?.output).ranges.some(([from, to]) => from <= call.from && call.to <= to)) throw error;
+      const isDone = error instanceof AlreadyDone;
+      if (!isDone && (!sent || hasConflict(error))) throw error;
+      // If only the response to COMMIT was lost, the batch is done and its position and value are saved.
+      if (!(await this.#findSaved(call)) && !isDone) throw error;
     }
-    faultPoint?.("after", this.#name);
+  }
+
+  /** Whether the batch is saved. If so, the value of the call becomes the one that was saved, possibly by another try. */
+  async #findSaved(call: PositionCall): Promise<boolean> {
+    const saved = (await this.#attempt.host.port.checkpoints()).find(({ step }) => step === this.#name);
+    const { ranges, value } = readPosition(saved?.output);
+    if (!ranges.some(([from, to]) => from <= call.from && call.to <= to)) return false;
+    if (this.#value) call.value = value ?? call.value;
+    return true;
   }
 
   #describeProgress(): string {
@@ -269,14 +390,15 @@ async function* splitIntoBatches<Item>(
 
 /** Parses a checkpoint as save_position() in SQL writes it. */
 function readPosition(raw: unknown): Position {
-  if (checkpointKind(raw) !== "position") return { ranges: [], after: undefined, over: false };
+  if (checkpointKind(raw) !== "position") return { ranges: [], after: undefined, over: false, value: undefined };
   const [, stored] = (raw as { $stillwake: [string, Record<string, unknown>] }).$stillwake;
   const ranges = [...String(stored.done).matchAll(/\[(\d+),(\d+)\)/g)].map(([, from, to]): [number, number] => [
     Number(from),
     Number(to),
   ]);
   const after = (stored.lasts as Record<string, unknown>)?.[doneWithoutGap(ranges)];
-  return { ranges, after, over: stored.over === true };
+  const value = stored.value === undefined ? undefined : JSON.stringify(stored.value);
+  return { ranges, after, over: stored.over === true, value };
 }
 
 /** The number of items done from the start of the list. */

@@ -13,6 +13,13 @@ import type { StepOptions, StepScope } from "./steps.ts";
 /** Runs a function in a transaction of the user's library, such as `(run) => db.transaction(run)`; or a pg.Pool. */
 export type Begin<Tx> = ((run: (tx: Tx) => Promise<unknown>) => PromiseLike<unknown>) | pg.Pool;
 
+/** The transaction that such a function or pool passes on. */
+export type TransactionOf<Begins> = Begins extends pg.Pool
+  ? pg.PoolClient
+  : Begins extends (run: (tx: infer Tx) => Promise<unknown>) => unknown
+    ? Tx
+    : undefined;
+
 export async function inTransaction<Tx>(begin: Begin<Tx>, run: (tx: unknown) => Promise<unknown>): Promise<void> {
   if (typeof begin === "function") {
     await begin(run);

@@ -2,7 +2,7 @@
 import pg from "pg";
 import { stopClock } from "../../../src/testing/index.ts";
 import { longWorkText } from "./invariants.ts";
-import { FOREVER, type Handle, limits, type OnError } from "./world.ts";
+import { FOREVER, type Handle, limits, type OnError, type PlaceCall } from "./world.ts";
 
 const ms = (value: number) => `${value} milliseconds`;
 export const TABLES = [
@@ -136,9 +136,9 @@ export class SpawnEngine {
     ]);
   }
 
-  savePlace({ job, epoch, lease }: Handle, step: string, from: number, to: number, last: object | null, over: boolean) {
-    return this.#ask<string>("stillwake.save_position($1, $2, $3, $4, $5, $6, $7, $8)", [
-      ...[job, epoch, lease, step, from, to, last, over],
+  savePlace({ job, epoch, lease }: Handle, step: string, { from, to, last, over, value }: PlaceCall) {
+    return this.#ask<string>("stillwake.save_position($1, $2, $3, $4, $5, $6, $7, $8, $9)", [
+      ...[job, epoch, lease, step, from, to, last, over, value],
     ]);
   }
 
@@ -182,6 +182,6 @@ select json_build_object(
   'signals', (select coalesce(json_agg(json_build_array(s.job_id, s.id, s.name, s.taken_by) order by s.id), '[]') from stillwake.signals s),
   'steps', (select coalesce(json_object_agg(c.job_id || '/' || c.step, case c.output #>> '{$stillwake,0}'
       when 'wait' then json_build_array('wait', since_start((c.output #>> '{$stillwake,1}')::timestamptz))
-      when 'position' then json_build_array('position', c.output #>> '{$stillwake,1,done}', c.output #> '{$stillwake,1,lasts}', coalesce(c.output #> '{$stillwake,1,over}', 'false'))
+      when 'position' then json_build_array('position', c.output #>> '{$stillwake,1,done}', c.output #> '{$stillwake,1,lasts}', coalesce(c.output #> '{$stillwake,1,over}', 'false'), c.value)
       when 'timeout' then json_build_array('timeout') else json_build_array('taken', c.output) end order by c.job_id, c.step), '{}') from stillwake.checkpoints c)
 ) as state, (select array_agg(violation) from (${longWorkText}) v) as violations`;

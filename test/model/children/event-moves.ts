@@ -74,19 +74,21 @@ const savePlace = move(
     size: fc.constantFrom(0, 2, 4, 4, 5),
     told: fc.boolean(),
     over: fc.constantFrom(false, false, false, false, true),
+    reduced: fc.boolean(),
   }),
-  async (world, { engine }, { handle: which, step, from: wanted, size, told, over }) => {
+  async (world, { engine }, { handle: which, step, from: wanted, size, told, over, reduced }) => {
     const handle = choose(world, which, (job) => job.steps.has(step));
     const kept = world.jobs.get(handle.job)!.steps.get(step);
     const done = kept?.kind === "position" ? kept.done : new Set<number>();
     const from = wanted === "next" ? Math.max(-1, ...done) + 1 : wanted;
     const last = told ? { id: from + size, name: null } : null;
-    const said = await engine.savePlace(handle, step, from, from + size, last, over);
-    const should = fenced(world, handle, (job) => world.savePlace(job, step, from, from + size, last, over));
+    const call = { from, to: from + size, last, over, value: reduced ? { sum: from + size } : null };
+    const said = await engine.savePlace(handle, step, call);
+    const should = fenced(world, handle, (job) => world.savePlace(job, step, call));
     if (should === "kept") hits.kept += 1;
     else if (should === "SW005") hits.stalePlaces += 1;
     else if (from > 0 && !done.has(from - 1)) hits.gaps += 1;
-    return { said, should, what: { handle, step, from, size, last, over } };
+    return { said, should, what: { handle, step, ...call } };
   },
   hasHandle,
 );

@@ -89,7 +89,8 @@ function describeSpawns(world: SpawnWorld) {
         wait: () => ["wait", kept.kind === "wait" && kept.until],
         timeout: () => ["timeout"],
         taken: () => ["taken", kept.kind === "taken" && kept.output],
-        position: () => kept.kind === "position" && ["position", rangesOf(kept.done), kept.lasts, kept.over],
+        position: () =>
+          kept.kind === "position" && ["position", rangesOf(kept.done), kept.lasts, kept.over, kept.value],
       }[kept.kind]();
     }
   }

@@ -43,7 +43,15 @@ type Step =
   | { kind: "wait"; until: number | null }
   | { kind: "timeout" }
   | { kind: "taken"; output: string }
-  | { kind: "position"; done: Set<number>; lasts: Record<string, object>; over: boolean };
+  | { kind: "position"; done: Set<number>; lasts: Record<string, object>; over: boolean; value: object | null };
+
+export interface PlaceCall {
+  from: number;
+  to: number;
+  last: object | null;
+  over: boolean;
+  value: object | null;
+}
 
 export function newJob(id: string, now: number, parent: Job["parent"]): Job {
   return {
@@ -305,8 +313,10 @@ export class SpawnWorld {
     return "taken";
   }
 
-  savePlace(job: Job, step: string, from: number, to: number, last: object | null, over: boolean): string {
-    if (!job.steps.has(step)) job.steps.set(step, { kind: "position", done: new Set(), lasts: {}, over: false });
+  savePlace(job: Job, step: string, call: PlaceCall): string {
+    const { from, to, last, over, value } = call;
+    if (!job.steps.has(step))
+      job.steps.set(step, { kind: "position", done: new Set(), lasts: {}, over: false, value: null });
     const position = job.steps.get(step)!;
     if (position.kind !== "position") return "SW001";
     const items = Array.from({ length: to - from }, (_, n) => from + n);
@@ -317,6 +327,7 @@ export class SpawnWorld {
     const isEnd = (item: number) => position.done.has(item - 1) && !position.done.has(item);
     for (const key of Object.keys(position.lasts)) if (!isEnd(Number(key))) delete position.lasts[key];
     position.over = over;
+    position.value = value ?? position.value;
     return "saved";
   }
 }

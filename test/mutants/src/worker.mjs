@@ -96,4 +96,20 @@ export const mutants = [
     old: "this.#attempt.redactor.redact(String((error as Error)?.message ?? error))",
     new: "String((error as Error)?.message ?? error)",
   },
+  {
+    name: "a batch that was saved by another try adds its result again",
+    killedBy: "test/attempt/each-reduce.test.ts",
+    only: "takes over the saved value",
+    file: "src/worker/attempt/each.ts",
+    old: 'if ((await port.savePosition(call)) === "kept") await this.#findSaved(call);',
+    new: "await port.savePosition(call);",
+  },
+  {
+    name: "parallel batches reduce the same value",
+    killedBy: "test/attempt/each-reduce.test.ts",
+    only: "batches in parallel",
+    file: "src/worker/attempt/each.ts",
+    old: "    await before;\n",
+    new: "",
+  },
 ];

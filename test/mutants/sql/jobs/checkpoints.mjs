@@ -68,4 +68,24 @@ export const mutants = [
     old: "'lasts', v_lasts)",
     new: "'lasts', jsonb_strip_nulls(v_lasts))",
   },
+  {
+    name: "the value of a list is not saved with its position",
+    killedBy: "test/attempt/each-reduce.test.ts",
+    only: "keeps its value when the job waits",
+    old: "value = coalesce(p_value, c.value),",
+    new: "",
+  },
+  {
+    name: "a position without a value removes the saved value",
+    only: "events and positions",
+    old: "value = coalesce(p_value, c.value),",
+    new: "value = p_value,",
+  },
+  {
+    name: "a later attempt does not get the value of a list",
+    killedBy: "test/attempt/each-reduce.test.ts",
+    only: "keeps its value when the job waits",
+    old: "case when c.value is null then c.output else jsonb_set(c.output, '{$stillwake,1,value}', c.value) end",
+    new: "c.output",
+  },
 ];

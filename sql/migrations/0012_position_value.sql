@@ -1,0 +1,4 @@
+-- The value of a list of items, stored with the position; see save_position(). Two versions of that function would make
+-- calls with eight arguments ambiguous.
+alter table stillwake.checkpoints add column value jsonb;
+drop function if exists stillwake.save_position(uuid, bigint, uuid, text, bigint, bigint, jsonb, boolean);
