@@ -190,6 +190,32 @@ describe("job.each", () => {
     expect(lines.map(({ message }) => message)).toEqual(expect.arrayContaining(["batch 0", "batch 3"]));
   });
 
+  it("logs the lines of a batch, of its commands and of its failed tries as lines of the list", async () => {
+    const failing = new Set([2]);
+    const { logs: lines } = await run(async (one) =>
+      one.each(
+        "items",
+        range(4),
+        { batch: 2, retry: { attempts: 2, initial: "1ms" } },
+        async (batch, { log, exec }) => {
+          if (failing.delete(batch[0]!)) throw new Error("once");
+          log.info(`batch ${batch}`);
+          await exec("echo", [`echo ${batch}`]);
+        },
+      ),
+    );
+    const [warning] = lines.filter(({ level }) => level === "warning");
+    expect(lines.map(({ step, message }) => [step, message])).toEqual([
+      ["items", "batch 0,1"],
+      ["items", "echo 0,1"],
+      ["items", expect.stringContaining("once (try 1 of 2")],
+      ["items", "batch 2,3"],
+      ["items", "echo 2,3"],
+      ["items", "4 items done"],
+    ]);
+    expect(warning!.data).toMatchObject({ try: 1, tries: 2, batch: "items 2-4" });
+  });
+
   it("saves a batch that finishes after the worker received a stop request", async () => {
     const seen: number[] = [];
     const code = async (one: JobContext) =>

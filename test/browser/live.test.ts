@@ -1,8 +1,10 @@
 // The live page of a job: from the enqueue form to its end, through the death of its runner and a restart of the
 // server, on a desktop and on a phone.
 import fs from "node:fs";
-import { afterAll, beforeAll, expect, it } from "vitest";
+import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { createWorker, implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { waitForEnd } from "../support/processes/fault-checks.ts";
@@ -79,6 +81,46 @@ describeInBrowser("a job in the browser", () => {
     expect(text.split("Casting off…").length - 1).toBe(2);
     expect(text.split("Loading tea onto the Petrel…").length - 1).toBe(1);
     await visit.page.getByRole("main").getByText("Completed", { exact: false }).first().waitFor();
+    visit.expectNoComplaints();
+  });
+
+  it("shows a list of twenty batches as one completed step, although the batches log lines and a wait follows", async () => {
+    const counting = implement(pipeline("counting"), async (job) => {
+      const crates = Array.from({ length: 20 }, (_, n) => n + 1);
+      const { value } = await job.each(
+        "crates",
+        crates,
+        { batch: 1, start: "Counting crates…", end: ({ done }) => `${done} crates counted` },
+        ([crate], { log }) => {
+          log.info(`Crate ${crate} is counted`);
+          return crate!;
+        },
+        { initial: 0, reduce: (sum, crate) => sum + crate },
+      );
+      await job.sleep("a rest", "1ms");
+      job.log.info(`The sum is ${value}`);
+    });
+    const worker = createWorker({ url: database.url, directUrl: false, poll: "50ms", pipelines: [counting] });
+    onTestFinished(() => worker.stop());
+    await worker.start();
+    const { id } = await dashboard.sw.enqueue("counting", null);
+    const visit = await open();
+    const { page } = visit;
+    await visit.goto(`/jobs/${id}`);
+    await line(visit, "The sum is 210").waitFor();
+    await page.getByRole("main").getByText("Completed", { exact: false }).first().waitFor();
+    const row = page.locator(".timeline-row").filter({ hasText: "crates" });
+    await waitFor(async () => (await row.getAttribute("data-state")) === "kept", { what: "the list to be completed" });
+    expect(await page.locator('.timeline-row[data-state="interrupted"]').count()).toBe(0);
+    expect(await page.locator(".timeline-row .untrusted").allTextContents()).toEqual(["crates", "a rest"]);
+    const steps =
+      "document.querySelector('stillwake-job').store.getSnapshot().steps.map(({ name, state }) => [name, state])";
+    await visit.goto(`/watch#job=${id}&token=${dashboard.sw.readToken({ job: id, expiresIn: "1h" })}`);
+    await line(visit, "The sum is 210").waitFor();
+    expect(await page.evaluate(steps)).toEqual([
+      ["crates", "kept"],
+      ["a rest", "kept"],
+    ]);
     visit.expectNoComplaints();
   });
 

@@ -96,8 +96,7 @@ export default implement(report, async (job, { harbour, readings: count, seconds
       for (const reading of batch) {
         const deviation = outlierCm(reading);
         if (deviation === undefined) continue;
-        // job.log, not handle.log: a line of the handle would name the batch as its step.
-        job.log.info(`The reading of ${formatHour(reading.hour)} deviates by ${deviation} cm: the float was stuck`, {
+        handle.log.info(`The reading of ${formatHour(reading.hour)} deviates by ${deviation} cm: the float was stuck`, {
           ...reading,
           off_cm: deviation,
         });

@@ -10,7 +10,15 @@ import { type Duration, durationMs } from "../../time.ts";
 import type { Exec, ExecOptions } from "../exec/exec.ts";
 import type { AttemptState } from "./attempt-state.ts";
 import { type Children, type Results, type SpawnOptions, spawnChildren } from "./children.ts";
-import { type Each, type EachOptions, type Items, type ReducedEach, type Reducer, runEach } from "./each.ts";
+import {
+  type Each,
+  type EachOptions,
+  type Items,
+  type NoResult,
+  type ReducedEach,
+  type Reducer,
+  runEach,
+} from "./each.ts";
 import type { FetchNeeds } from "./limits-and-breakers.ts";
 import type { Artifact, ArtifactProducer } from "./produce-artifact.ts";
 import { type BatchHandle, Handle, type Log, type StepHandle } from "./step-handle.ts";
@@ -206,7 +214,7 @@ export class JobContext {
     name: string,
     items: Items<Item>,
     options: EachOptions<Item, Begins>,
-    run: (batch: Item[], handle: BatchHandle<TransactionOf<Begins>>) => Promise<void | void[]> | void,
+    run: (batch: Item[], handle: BatchHandle<TransactionOf<Begins>>) => NoResult,
   ): Promise<Each>;
   /** The same with a reducer: the results of `run` are reduced to a value that is saved together with the position. */
   // biome-ignore lint/suspicious/noExplicitAny: as above.

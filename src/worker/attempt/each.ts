@@ -51,6 +51,10 @@ export interface ReducedEach<Value> extends Each {
   value: Value;
 }
 
+/** Of the function of each() without a reducer, which keeps no results; also Promise.all() of functions without a result. */
+// biome-ignore lint/suspicious/noConfusingVoidType: the elements are results of functions.
+export type NoResult = Promise<void | void[]> | void;
+
 /** Reduces the results of the batches to one value, which is saved together with the position. */
 export interface Reducer<Value, Result> {
   /** The value before the first batch. */
@@ -257,9 +261,8 @@ class BatchedList<Item, Tx, Result, Value> {
     // The idempotency key is derived from this name, so it must identify exactly these items.
     const label = `${this.#name} ${first}-${first + batch.length}`;
     try {
-      await steps.runWithLimits(label, this.#options as StepOptions<void>, (scope) =>
-        this.#repeatOnConflict(batch, first, scope),
-      );
+      const run = (scope: StepScope) => this.#repeatOnConflict(batch, first, scope);
+      await steps.runWithLimits(label, this.#options as StepOptions<void>, run, this.#name);
     } catch (error) {
       this.#failed ??= { error };
       return;
@@ -308,7 +311,7 @@ class BatchedList<Item, Tx, Result, Value> {
       if (begin) {
         await this.#runInTransaction(batch, scope, begin, call, reduce);
       } else {
-        await reduce(await this.#run(batch, new Batch(scope, attempt, first, undefined as Tx)));
+        await reduce(await this.#run(batch, new Batch(scope, attempt, this.#name, first, undefined as Tx)));
         attempt.logWriter.flush();
         if ((await port.savePosition(call)) === "kept") await this.#findSaved(call);
       }
@@ -331,7 +334,7 @@ class BatchedList<Item, Tx, Result, Value> {
     let sent = false;
     try {
       await inTransaction(begin, async (tx) => {
-        await reduce(await this.#run(batch, new Batch(scope, attempt, call.from, tx as Tx)));
+        await reduce(await this.#run(batch, new Batch(scope, attempt, call.step, call.from, tx as Tx)));
         const send = sendThroughTransaction(tx as Transaction);
         const result = await savePositionInTransaction(send, schema, { job, epoch, lease }, call);
         if (result === "kept") throw new AlreadyDone();

@@ -51,8 +51,13 @@ export class Handle implements StepHandle {
   }
 
   get log(): Log {
-    this.#log ??= this.#attempt.createLog(() => this.name);
+    this.#log ??= this.#attempt.createLog(() => this.logStep);
     return this.#log;
+  }
+
+  /** The step that its log lines belong to. */
+  protected get logStep(): string {
+    return this.name;
   }
 
   // Getters that return closures: `({ exec, log }) => …` works, and a step that uses none of them creates none.
@@ -73,10 +78,17 @@ export class Handle implements StepHandle {
 export class Batch<Tx> extends Handle implements BatchHandle<Tx> {
   readonly first: number;
   readonly tx: Tx;
+  readonly #list: string;
 
-  constructor(scope: StepScope, attempt: AttemptState, first: number, tx: Tx) {
+  constructor(scope: StepScope, attempt: AttemptState, list: string, first: number, tx: Tx) {
     super(scope, attempt);
     this.first = first;
     this.tx = tx;
+    this.#list = list;
+  }
+
+  /** A batch has no checkpoint: as a step, it would look unfinished for ever. */
+  protected override get logStep(): string {
+    return this.#list;
   }
 }

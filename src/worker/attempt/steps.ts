@@ -272,12 +272,22 @@ export class Steps {
     });
   }
 
-  /** Runs code within the limits of a step, with the retries of its policy. */
-  runWithLimits<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> | Result {
-    return options.retry ? this.#runWithRetries(name, options, run) : this.#runOnce(name, options, run);
+  /** Runs code within the limits of a step, with the retries of its policy. `step`: the step that the warnings belong to. */
+  runWithLimits<Result>(
+    name: string,
+    options: StepOptions<Result>,
+    run: StepCode<Result>,
+    step = name,
+  ): Promise<Result> | Result {
+    return options.retry ? this.#runWithRetries(name, options, run, step) : this.#runOnce(name, options, run);
   }
 
-  async #runWithRetries<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
+  async #runWithRetries<Result>(
+    name: string,
+    options: StepOptions<Result>,
+    run: StepCode<Result>,
+    step: string,
+  ): Promise<Result> {
     const { attempts = 1, initial = "1s", max = "1m" } = options.retry ?? {};
     for (let attempt = 1; ; attempt++) {
       try {
@@ -291,12 +301,12 @@ export class Steps {
           typeof verdict === "object" && "retryIn" in verdict
             ? durationMs(verdict.retryIn, "retryIn")
             : backoffMs(attempt - 1, durationMs(initial, "retry.initial"), durationMs(max, "retry.max"));
-        const failure = toFailure(error, this.#policy, name);
+        const failure = toFailure(error, this.#policy, step);
         // A sentence of explain() is logged unchanged; the numbers are in the data.
         const message =
           failure.sentence ?? `${sentenceOf(failure)} (try ${attempt} of ${attempts}, again in ${formatMs(pauseMs)})`;
         const data = { code: failure.code, try: attempt, tries: attempts, pause_ms: Math.round(pauseMs) };
-        this.#log.write("warning", message, name, data);
+        this.#log.write("warning", message, step, step === name ? data : { ...data, batch: name });
         await delay(pauseMs, undefined, { signal: stop.signal }).catch(() => stop.throwIfStopped());
       }
     }

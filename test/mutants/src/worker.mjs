@@ -112,4 +112,12 @@ export const mutants = [
     old: "    await before;\n",
     new: "",
   },
+  {
+    name: "the log lines of a batch belong to a step of its own",
+    killedBy: "test/attempt/each.test.ts",
+    only: "as lines of the list",
+    file: "src/worker/attempt/step-handle.ts",
+    old: "return this.#list;",
+    new: "return this.name;",
+  },
 ];
