@@ -21,6 +21,7 @@ import { watchdogCommand } from "./commands/watchdog.ts";
 import { webhooksCommand } from "./commands/webhooks.ts";
 import { workerCommand } from "./commands/worker.ts";
 import { completionCommand } from "./completion.ts";
+import { importCommand } from "./import.ts";
 
 /** In the order of the help. */
 export const commands: readonly Command[] = [
@@ -34,6 +35,7 @@ export const commands: readonly Command[] = [
   fleetCommand,
   migrateCommand,
   registerCommand,
+  importCommand,
   doctorCommand,
   watchdogCommand,
   enqueueCommand,

@@ -75,6 +75,15 @@ const options = {
   print: flag,
   realtime: flag,
   "realtime-claim": text,
+  // import
+  "dry-run": flag,
+  map: list,
+  "skip-invalid": flag,
+  "no-keys": flag,
+  "no-schedules": flag,
+  from: text,
+  "source-schema": text,
+  prefix: text,
   // jobs
   pipeline: text,
   pool: text,

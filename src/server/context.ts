@@ -1,6 +1,5 @@
 // The options of a server, and its state while it is open: client, authentication, rate limits, streams. Handlers
 // receive the ServerContext with every call.
-import { z } from "zod";
 import type { Stillwake } from "../client/client.ts";
 import type { PokeTarget } from "../client/poke.ts";
 import { checkSecrets } from "../client/read-token.ts";
@@ -13,6 +12,7 @@ import { type Duration, durationMs } from "../time.ts";
 import type { Identity } from "./http/access.ts";
 import { Authenticator, readToken } from "./http/identify.ts";
 import { RateLimiter, StreamLimiter } from "./http/rate-limits.ts";
+import { type InputSchema, readInputSchema } from "./http/request-input.ts";
 
 export interface ServerOptions extends DatabaseOptions {
   /** Notified of new work, if another process starts the machines: see the client's option. */
@@ -72,7 +72,7 @@ export class ServerContext {
   /** The mount path, with a slash at both ends. */
   readonly base: string;
   readonly #pipelines = new Map<string, { info: PipelineInfo; until: number }>();
-  readonly #schemas = new Map<string, { updatedAt: number; schema: z.ZodType | undefined }>();
+  readonly #schemas = new Map<string, { updatedAt: number; schema: InputSchema | undefined }>();
   /** Aborted when the server closes; ends every stream. */
   readonly closing = new AbortController();
 
@@ -132,13 +132,10 @@ export class ServerContext {
     else console.error(`${request.method} ${request.path}:`, error);
   }
 
-  #inputSchema({ name, inputSchema, updatedAt }: PipelineInfo): z.ZodType | undefined {
+  #inputSchema({ name, inputSchema, updatedAt }: PipelineInfo): InputSchema | undefined {
     const cached = this.#schemas.get(name);
     if (cached?.updatedAt === updatedAt.getTime()) return cached.schema;
-    let schema: z.ZodType | undefined;
-    try {
-      if (inputSchema) schema = z.fromJSONSchema(inputSchema as Parameters<typeof z.fromJSONSchema>[0]);
-    } catch {}
+    const schema = readInputSchema(inputSchema);
     this.#schemas.set(name, { updatedAt: updatedAt.getTime(), schema });
     return schema;
   }

@@ -1,5 +1,5 @@
 // Reads and validates the query and the body of a request.
-import type { z } from "zod";
+import { z } from "zod";
 import { findUnstorable } from "../../payload.ts";
 import { httpError } from "./problem.ts";
 
@@ -115,4 +115,15 @@ export function validate(schema: z.ZodType | undefined, value: unknown, part: "q
     remedy: "See /docs for the schema",
   });
   throw Object.assign(error, { issues });
+}
+
+export type InputSchema = z.ZodType;
+
+/** The registered JSON Schema of a pipeline's input; undefined without one, or if zod cannot read it. */
+export function readInputSchema(schema: unknown): InputSchema | undefined {
+  try {
+    return schema ? z.fromJSONSchema(schema as Parameters<typeof z.fromJSONSchema>[0]) : undefined;
+  } catch {
+    return undefined;
+  }
 }

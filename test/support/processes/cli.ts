@@ -10,11 +10,17 @@ export interface Run {
   stderr: string;
 }
 
-/** `until` is for a command that keeps running: it is stopped once it has printed this. */
-export async function runCli(args: string[], env: Record<string, string> = {}, until?: string): Promise<Run> {
+/** `until` is for a command that keeps running: it is stopped once it has printed this. `cwd`: its working directory. */
+export async function runCli(
+  args: string[],
+  env: Record<string, string> = {},
+  until?: string,
+  cwd?: string,
+): Promise<Run> {
   const { PATH = "", HOME = "" } = process.env;
   const child = spawn(process.execPath, [path.join(ROOT, "dist/cli/index.js"), ...args], {
     env: { PATH, HOME, ...env },
+    ...(cwd !== undefined && { cwd }),
   });
   const run: Run = { code: null, stdout: "", stderr: "" };
   child.stdout.on("data", (data) => {
