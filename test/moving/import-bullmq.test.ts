@@ -1,19 +1,14 @@
 // stillwake import bullmq, with a real Redis and jobs that BullMQ itself has created.
-import fs from "node:fs";
-import path from "node:path";
 import { FlowProducer, Queue, Worker } from "bullmq";
-import { Queue as Queue5 } from "bullmq-5";
-import { beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { pipeline, type Stillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { cleanUp, temporaryDirectory } from "../support/cleanup.ts";
+import { cleanUp } from "../support/cleanup.ts";
 import { connect, openStillwake } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { findRedis, startRedis } from "../support/database/redis.ts";
 import { deferred } from "../support/deferred.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { runCli } from "../support/processes/cli.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
 
 const missing = findRedis();
@@ -31,7 +26,6 @@ describe.skipIf(missing !== undefined)(`stillwake import bullmq${missing === und
   const prefix = () => `test-${counter}`;
   const connection = () => ({ connection: { url: redis, maxRetriesPerRequest: null }, prefix: prefix() });
 
-  beforeAll(buildPackage);
   beforeEach(async () => {
     counter += 1;
     url = (await freshDatabase()).url;
@@ -175,27 +169,6 @@ describe.skipIf(missing !== undefined)(`stillwake import bullmq${missing === und
     const moved = (await liveJobs()).map(({ input }) => input.to as string);
     expect(moved.length).toBeGreaterThan(0);
     expect([...done, ...moved].sort()).toEqual(every.sort());
-  });
-
-  it("reads the queues of BullMQ 5", async () => {
-    const old = new Queue5("email", connection());
-    cleanUp(() => old.close());
-    await old.add("welcome", { to: "a" });
-    await old.add("welcome", { to: "b" }, { delay: 600_000 });
-    const project = temporaryDirectory("bullmq");
-    fs.mkdirSync(path.join(project, "node_modules"));
-    fs.symlinkSync(path.join(ROOT, "node_modules/bullmq-5"), path.join(project, "node_modules/bullmq"));
-    const args = ["import", "bullmq", "email", "--from", redis, "--prefix", prefix(), "--url", url];
-    const { stdout, stderr } = await runCli(args, {}, undefined, project);
-    expect(stderr).toBe("");
-    expect(stdout).toContain("Moved 2 jobs.");
-    expect((await liveJobs()).map(({ input, waiting_for }) => [input.to, waiting_for])).toEqual([
-      ["a", null],
-      ["b", "time"],
-    ]);
-    expect(await old.getJobCountByTypes("waiting", "paused", "delayed")).toBe(0);
-    const elsewhere = await runCli(args, {}, undefined, temporaryDirectory("without-bullmq"));
-    expect(elsewhere.stderr).toContain("Run the import in the project that uses BullMQ");
   });
 
   it("needs the names of the queues and the address of Redis", async () => {
