@@ -24,7 +24,7 @@ const cases: [ScenarioName, Theme, Size, string][] = [
     "busy",
     "dark",
     "desktop",
-    "overview jobs enqueue-extraction pools flow schedules webhooks webhook access watch job-running job-done job-waiting",
+    "overview jobs enqueue-extraction pools limits schedules webhooks webhook access watch job-running job-done job-waiting",
   ],
   ["failing", "light", "phone", "overview jobs-failed schedules webhooks job-failed job-poisoned"],
 ];

@@ -56,7 +56,7 @@ describeInBrowser("the dashboard", () => {
     for (const role of ["reader", "operator"] as const) {
       const { token } = await dashboard.sw.tokens.create({ name: role, role });
       const visit = await browser.visit({ origin: dashboard.origin, token });
-      const paths = ["/jobs", `/jobs/${ids.running}`, "/pools", "/flow", "/schedules", "/webhooks"];
+      const paths = ["/jobs", `/jobs/${ids.running}`, "/pools", "/limits", "/schedules", "/webhooks"];
       counts[role] = 0;
       for (const path of paths) {
         await visit.goto(path);
@@ -70,6 +70,25 @@ describeInBrowser("the dashboard", () => {
     }
     expect(counts.reader).toBe(0);
     expect(counts.operator).toBeGreaterThan(3);
+  });
+
+  it("has each page at the address of its menu entry", async () => {
+    const visit = await browser.visit({ origin: dashboard.origin, token: dashboard.admin });
+    await visit.goto("/");
+    await waitUntilLoaded(visit);
+    const menu = visit.page.getByRole("navigation", { name: "Pages" }).getByRole("link");
+    const names = (await menu.allInnerTexts()).map((name) => name.trim());
+    expect(names).toEqual(expect.arrayContaining(["Overview", "Jobs", "Limits", "Access"]));
+    for (const name of names) {
+      await menu.filter({ hasText: new RegExp(`^${name}$`) }).click();
+      await expect
+        .poll(() => new URL(visit.page.url()).pathname)
+        .toBe(name === "Overview" ? "/" : `/${name.toLowerCase()}`);
+      await visit.page.reload();
+      await waitUntilLoaded(visit);
+      expect(await visit.page.getByRole("heading", { level: 1 }).count(), name).toBe(1);
+    }
+    visit.expectNoComplaints();
   });
 
   it("works by keyboard: from the list to a job and to the filters of its log", async () => {

@@ -20,7 +20,7 @@ function another(options: Partial<ServerOptions>): StillwakeServer {
   return created;
 }
 
-const PLACES = ["/", "/jobs", "/jobs/0190", "/enqueue", "/enqueue/report", "/pools", "/flow", "/schedules"].concat([
+const PLACES = ["/", "/jobs", "/jobs/0190", "/enqueue", "/enqueue/report", "/pools", "/limits", "/schedules"].concat([
   "/webhooks",
   "/webhooks/1",
   "/access",

@@ -36,7 +36,7 @@ const pages: readonly Page[] = [
   { path: "/enqueue", title: "Enqueue", page: lazy(() => import("./pages/enqueue.tsx")), menu: true, needs: "operate" },
   { path: "/enqueue/:pipeline", title: "Enqueue", page: lazy(() => import("./pages/enqueue.tsx")), needs: "operate" },
   { path: "/pools", title: "Pools", page: lazy(() => import("./pages/pools.tsx")), menu: true, needs: "oversee" },
-  { path: "/flow", title: "Limits", page: lazy(() => import("./pages/flow.tsx")), menu: true, needs: "oversee" },
+  { path: "/limits", title: "Limits", page: lazy(() => import("./pages/limits.tsx")), menu: true, needs: "oversee" },
   {
     path: "/schedules",
     title: "Schedules",

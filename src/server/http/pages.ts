@@ -14,7 +14,7 @@ const dashboardPaths = [
   "/enqueue",
   "/enqueue/:pipeline",
   "/pools",
-  "/flow",
+  "/limits",
   "/schedules",
   "/webhooks",
   "/webhooks/:id",

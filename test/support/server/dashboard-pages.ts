@@ -26,7 +26,7 @@ const pages: [string, ScenarioName[], PagePath][] = [
   ["enqueue", common, "/enqueue"],
   ["enqueue-extraction", ["busy"], "/enqueue/extraction"],
   ["pools", common, "/pools"],
-  ["flow", common, "/flow"],
+  ["limits", common, "/limits"],
   ["schedules", common, "/schedules"],
   ["webhooks", common, "/webhooks"],
   ["webhook", ["busy", "failing"], (ids) => ids.webhook && `/webhooks/${ids.webhook}`],

@@ -139,7 +139,7 @@ function describeQueued(job: api.Job, context: Context, now: number): Status {
         tone: "amber",
         text: (
           <>
-            Waiting for {limit ? <Link href="/flow">{name}</Link> : name}
+            Waiting for {limit ? <Link href="/limits">{name}</Link> : name}
             {until}
           </>
         ),
@@ -242,7 +242,7 @@ function describePaused({ pause, runAt }: api.Job, now: number): Status {
   const by = breaker ? (
     <>
       {" "}
-      by <Link href="/flow">breaker {escapeText(breaker)}</Link>
+      by <Link href="/limits">breaker {escapeText(breaker)}</Link>
     </>
   ) : (
     pause?.by && ` by ${escapeText(pause.by)}`

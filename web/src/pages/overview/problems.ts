@@ -94,7 +94,7 @@ function breakerProblems({ breakers }: Sources, now: number, { formatRelative }:
     .filter(({ state }) => state === "open")
     .map(({ name, reason, resumeAt }) => {
       const probe = resumeAt && Date.parse(resumeAt) > now ? `Next probe ${formatRelative(resumeAt, now)}` : null;
-      return { href: "/flow", what: `Breaker ${name} is open`, why: sentences(reason, probe) };
+      return { href: "/limits", what: `Breaker ${name} is open`, why: sentences(reason, probe) };
     });
 }
 

@@ -2,11 +2,11 @@
 
 import { PageHead } from "@stillwake/ui/parts/panel.tsx";
 import { useBreakers, useLimits, usePipelines } from "../api/resources.ts";
-import "../css/flow.css";
-import { BreakerPanel } from "./flow/breakers.tsx";
-import { LimitPanel } from "./flow/limits.tsx";
+import "../css/limits.css";
+import { BreakerPanel } from "./limits/breakers.tsx";
+import { LimitPanel } from "./limits/limits.tsx";
 
-export default function FlowPage() {
+export default function LimitsPage() {
   const pipelineQuery = usePipelines();
   const breakers = useBreakers();
   const limits = useLimits();
