@@ -9,7 +9,7 @@ import { ARTIFACTS, type Coverage, type Exploited, type Finding, type Vulnerabil
 import { findSecrets } from "./secrets/find-secrets.ts";
 import type { Settings } from "./settings.ts";
 import { lookUpExploitation } from "./vulnerabilities/exploitation.ts";
-import { scanVulnerabilities } from "./vulnerabilities/scan.ts";
+import { NOT_CHECKED, scanVulnerabilities } from "./vulnerabilities/scan.ts";
 
 /** Undefined, for each: not scanned. */
 export interface ScanCounts {
@@ -126,7 +126,7 @@ export class LazyCheckout {
 
 /** Also looks up how likely the findings are to be exploited. */
 async function scanForVulnerabilities(job: JobContext, { files, settings, pool, dependencies }: ScanContext) {
-  let notChecked = "The vulnerability scan failed";
+  let reason = "the vulnerability scan failed";
   const scanned = await job.optional(
     "vuln_scan",
     { start: "Running vulnerability scan...", end: describeScan },
@@ -138,13 +138,12 @@ async function scanForVulnerabilities(job: JobContext, { files, settings, pool, 
         const critical = vulnerabilities.filter(({ severity }) => severity === "critical").length;
         return { total: vulnerabilities.length, critical, coverage };
       } catch (error) {
-        if (error instanceof UserError) notChecked = error.message;
+        if (error instanceof UserError) reason = error.message.replace(NOT_CHECKED, "");
         throw error;
       }
     },
   );
-  if (!scanned)
-    return { vulnerabilities: undefined, coverage: { checked: 0, total: dependencies, notes: [notChecked] } };
+  if (!scanned) return { vulnerabilities: undefined, coverage: { checked: 0, total: dependencies, notes: [reason] } };
   const { total, critical, coverage } = scanned;
   const exploited = await job.optional<Exploited>("vuln_scan/exploitation", async (step) =>
     lookUpExploitation(step, await readVulnerabilities(job), settings),

@@ -58,8 +58,9 @@ export async function askOsv(step: StepHandle, { purls, pool, settings }: OsvOpt
     }
   }
   const notes = [...unsent].map(([why, { count, examples }]) => noteOf(why, count, examples));
-  if (counts.rejected > 0) notes.push(`${countOf(counts.rejected, "was", "were")} rejected by OSV.dev`);
-  if (counts.open > 0) notes.push(`${countOf(counts.open, "was", "were")} not answered by OSV.dev (${asked.failure})`);
+  const dependencies = (count: number) => countOf(count, "dependency", "dependencies");
+  if (counts.rejected > 0) notes.push(`OSV.dev rejected ${dependencies(counts.rejected)}`);
+  if (counts.open > 0) notes.push(`OSV.dev did not answer about ${dependencies(counts.open)} (${asked.failure})`);
   return {
     vulnerabilities: vulnerabilities.sort(bySeverity),
     coverage: { checked: counts.answered, total: purls.length, notes },

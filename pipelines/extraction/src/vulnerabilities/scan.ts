@@ -22,6 +22,8 @@ export interface ScanOptions {
   settings: Pick<Settings, "advisories" | "cache" | "limits" | "osvPrivate" | "osvUrl" | "toolPath">;
 }
 
+/** Begins the message of the failed step; the reason follows. */
+export const NOT_CHECKED = "Vulnerabilities were not checked: ";
 const MAX_FINDINGS = 50_000;
 
 export async function scanVulnerabilities(step: StepHandle, options: ScanOptions): Promise<VulnerabilityScan> {
@@ -109,7 +111,7 @@ async function useBuiltInMatcher(step: StepHandle, purls: readonly string[], fol
 }
 
 function notChecked(why: string, cause?: unknown): Error {
-  return userError(`Vulnerabilities were not checked: ${why}`, { code: "NOT_CHECKED", cause });
+  return userError(`${NOT_CHECKED}${why}`, { code: "NOT_CHECKED", cause });
 }
 
 function isMissing(error: unknown): boolean {

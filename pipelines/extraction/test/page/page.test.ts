@@ -234,10 +234,11 @@ describeInBrowser("the page", () => {
 
   it("says in amber that vulnerabilities were not checked, or only in part, and why", async () => {
     const { body } = await served.api.post("/projects", { repository: "acme/unchecked", extract: false });
-    const why = "Vulnerabilities were not checked: 3 were not answered by OSV.dev (<b>HTTP 503</b>)";
+    const why = "OSV.dev did not answer about 3 dependencies (<b>HTTP 503</b>)";
     const none = { checked: 0, total: 3, notes: [why] };
     await addCompletedExtraction(served, body.id, { vulnerabilities: undefined, coverage: none });
     const list = await visit("");
+    await list.page.getByText(/The names and versions of its packages are looked up at OSV\.dev/).waitFor();
     await list.page
       .getByRole("row", { name: /acme\/unchecked.*not checked/ })
       .locator('.tag[data-tone="amber"]')
@@ -247,7 +248,7 @@ describeInBrowser("the page", () => {
     const callout = page.locator('.callout[data-tone="amber"]');
     await callout.getByText("The last extraction did not check for vulnerabilities").waitFor();
     await callout.getByText(why).waitFor();
-    await page.getByText("The extraction skipped this scan. Its log says why.").waitFor();
+    await page.getByText("Not checked", { exact: true }).waitFor();
     expect(await page.getByText("No known vulnerabilities").count()).toBe(0);
     await expectGoodPage(opened, "unchecked");
 
@@ -262,7 +263,7 @@ describeInBrowser("the page", () => {
     await list.page.getByRole("row", { name: /acme\/unchecked.*none found in 2 of 3/ }).waitFor();
 
     await page.getByRole("tab", { name: "Settings" }).click();
-    await page.getByText(/They send the names and versions of public packages, and nothing else/).waitFor();
+    await page.getByText(/They send the names and versions of packages, and nothing else/).waitFor();
     await served.api.delete(`/projects/${body.id}`);
   });
 

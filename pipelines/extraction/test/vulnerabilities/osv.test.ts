@@ -118,9 +118,9 @@ describe("OSV.dev", () => {
     osv.add(record("A-1", "package-8"), purls[8]!);
     const { lines, scan } = await ask(purls);
     expect(scan?.vulnerabilities).toHaveLength(1);
-    expect(scan?.coverage).toEqual({ checked: 8, total: 9, notes: ["1 was rejected by OSV.dev"] });
+    expect(scan?.coverage).toEqual({ checked: 8, total: 9, notes: ["OSV.dev rejected 1 dependency"] });
     expect(lines).toContain(
-      "warning Only 8 of 9 dependencies were checked for vulnerabilities: 1 was rejected by OSV.dev",
+      "warning Only 8 of 9 dependencies were checked for vulnerabilities: OSV.dev rejected 1 dependency",
     );
   });
 
@@ -138,7 +138,7 @@ describe("OSV.dev", () => {
     expect(scan?.coverage).toEqual({
       checked: 0,
       total: 1,
-      notes: [`1 was not answered by OSV.dev (limit of ${LIMITS.extraRequests} further requests reached)`],
+      notes: [`OSV.dev did not answer about 1 dependency (limit of ${LIMITS.extraRequests} further requests reached)`],
     });
   });
 
@@ -345,7 +345,7 @@ describe("a server that fails", () => {
     const { lines, missing } = await ask([LODASH]);
     expect([osv.requests.length, missing]).toEqual([1, ["vuln_scan"]]);
     expect(lines.at(-1)).toBe(
-      "warning Vulnerabilities were not checked: 1 was not answered by OSV.dev (HTTP 503, to be repeated after 3600 s)",
+      "warning Vulnerabilities were not checked: OSV.dev did not answer about 1 dependency (HTTP 503, to be repeated after 3600 s)",
     );
   });
 
@@ -358,7 +358,9 @@ describe("a server that fails", () => {
     osv.fault = faultOf(status, { location: "/elsewhere", "retry-after": "0" });
     const { lines, missing } = await ask([LODASH]);
     expect(missing).toEqual(["vuln_scan"]);
-    expect(lines.at(-1)).toBe(`warning Vulnerabilities were not checked: 1 was not answered by OSV.dev (${reason})`);
+    expect(lines.at(-1)).toBe(
+      `warning Vulnerabilities were not checked: OSV.dev did not answer about 1 dependency (${reason})`,
+    );
     expect(osv.requests).toEqual(Array(tries).fill("POST /v1/querybatch"));
   });
 
@@ -382,7 +384,9 @@ describe("a server that fails", () => {
     osv.fault = (response) => Boolean(response.writeHead(200).end(body));
     const { lines, missing } = await ask([LODASH]);
     expect(missing).toEqual(["vuln_scan"]);
-    expect(lines.at(-1)).toBe(`warning Vulnerabilities were not checked: 1 was not answered by OSV.dev (${reason})`);
+    expect(lines.at(-1)).toBe(
+      `warning Vulnerabilities were not checked: OSV.dev did not answer about 1 dependency (${reason})`,
+    );
   });
 
   it("because its answer is huge is read up to the limit", async () => {
@@ -398,7 +402,7 @@ describe("a server that fails", () => {
     };
     const { lines } = await ask([LODASH]);
     expect(lines.at(-1)).toBe(
-      "warning Vulnerabilities were not checked: 1 was not answered by OSV.dev (its answer is larger than 32 MB)",
+      "warning Vulnerabilities were not checked: OSV.dev did not answer about 1 dependency (its answer is larger than 32 MB)",
     );
     expect(sent).toBeLessThan(100);
     expect(osv.requests).toHaveLength(1);
@@ -409,7 +413,7 @@ describe("a server that fails", () => {
     const { lines, missing } = await ask([LODASH], { EXTRACTION_VULNERABILITIES_SECONDS: "0.5" });
     expect(missing).toEqual(["vuln_scan"]);
     expect(lines.at(-1)).toBe(
-      "warning Vulnerabilities were not checked: 1 was not answered by OSV.dev (not finished after 0.5 s)",
+      "warning Vulnerabilities were not checked: OSV.dev did not answer about 1 dependency (not finished after 0.5 s)",
     );
   });
 
@@ -418,7 +422,7 @@ describe("a server that fails", () => {
     const { lines, missing } = await ask([LODASH], { EXTRACTION_OSV_URL: `http://127.0.0.1:${port}` });
     expect(missing).toEqual(["vuln_scan"]);
     expect(lines.at(-1)).toBe(
-      `warning Vulnerabilities were not checked: 1 was not answered by OSV.dev (connect ECONNREFUSED 127.0.0.1:${port})`,
+      `warning Vulnerabilities were not checked: OSV.dev did not answer about 1 dependency (connect ECONNREFUSED 127.0.0.1:${port})`,
     );
   });
 
@@ -434,14 +438,14 @@ describe("a server that fails", () => {
     expect(scan?.coverage).toEqual({
       checked: 1000,
       total: 1500,
-      notes: ["500 were not answered by OSV.dev (HTTP 503)"],
+      notes: ["OSV.dev did not answer about 500 dependencies (HTTP 503)"],
     });
     expect(scan?.vulnerabilities).toMatchObject([{ id: "A-1", severity: "unknown" }]);
     expect(lines).toContain(
       "warning 1 advisory could not be read (OSV.dev did not answer: HTTP 503): listed with unknown severity",
     );
     expect(lines).toContain(
-      "warning Only 1000 of 1500 dependencies were checked for vulnerabilities: 500 were not answered by OSV.dev (HTTP 503)",
+      "warning Only 1000 of 1500 dependencies were checked for vulnerabilities: OSV.dev did not answer about 500 dependencies (HTTP 503)",
     );
   });
 

@@ -73,6 +73,10 @@ export function AddForm({ integrations }: { integrations: readonly Integration[]
           Add and extract
         </Button>
       </form>
+      <p className="soft small">
+        The names and versions of its packages are looked up at OSV.dev, unless the workers have dep-scan or advisories
+        of their own, or the operator turned it off.
+      </p>
     </Panel>
   );
 }

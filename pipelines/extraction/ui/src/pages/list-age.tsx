@@ -76,13 +76,15 @@ export function EmptyList({
         <p>Results appear when the extraction completes.</p>
       </Empty>
     );
+  if (status === "ready")
+    return (
+      <Empty title={"vulnerabilities" in texts ? "Not checked" : "Not scanned"}>
+        <p>The last extraction skipped this scan. Its log says why.</p>
+      </Empty>
+    );
   return (
     <Empty title="Not scanned">
-      <p>
-        {status === "ready"
-          ? "The extraction skipped this scan. Its log says why."
-          : "Start an extraction to scan this repository."}
-      </p>
+      <p>Start an extraction to scan this repository.</p>
     </Empty>
   );
 }

@@ -96,8 +96,10 @@ function VulnerabilityCounts({ project: { vulnerabilities, looked, status } }: {
   const isPartial = coverage && coverage.checked < coverage.total;
   if (!looked.vulnerabilities && status === "ready")
     return (
-      <span className="tag" data-tone="amber">
-        not checked
+      <span className="tags">
+        <span className="tag" data-tone="amber">
+          not checked
+        </span>
       </span>
     );
   if (found.length === 0) {
