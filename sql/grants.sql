@@ -49,7 +49,7 @@ begin
     select 'stillwake_app' as grantee, array[
       'register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'signal', 'children',
       'erase_tenant', 'save_checkpoint', 'save_position', 'pause_pool', 'resume_pool', 'cap_pool', 'set_weight',
-      'demand', 'next_due', 'watchdog', 'now', 'schema_state', 'set_schedule', 'remove_schedule', 'pause_schedule',
+      'demand', 'next_due', 'watchdog', 'now', 'schema_state', 'database_identity', 'set_schedule', 'remove_schedule', 'pause_schedule',
       'resume_schedule', 'run_schedules', 'upcoming', 'register_limit', 'reset_limit', 'limit_quotas',
       'register_breaker', 'open_breaker', 'close_breaker', 'closed_gates', 'set_endpoint', 'rotate_secret',
       'disable_endpoint', 'enable_endpoint', 'resend_webhook', 'webhooks_due', 'watch', 'unwatch', 'read_feeds',

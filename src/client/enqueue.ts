@@ -6,7 +6,7 @@ import { registerDependency, registerDependencyInTransaction } from "../db/calls
 import type { JobId } from "../db/calls/job.ts";
 import * as calls from "../db/calls/jobs.ts";
 import type { Database } from "../db/database.ts";
-import { type Send, sendThroughTransaction } from "../db/transaction.ts";
+import { OtherDatabase, type Send, sendThroughTransaction } from "../db/transaction.ts";
 import { InvalidInput, KeyTaken } from "../errors.ts";
 import { newId } from "../ids.ts";
 import { checkLabel, toJson } from "../payload.ts";
@@ -96,9 +96,7 @@ export class Enqueuer {
     });
     const unkeyedBatcher = typeof pipeline === "string" ? this.#namedBatcher : this.#batcher;
     const batcher = idempotencyKey === null && labels.key === null ? unkeyedBatcher : this.#keyedBatcher;
-    const id = send
-      ? (await calls.enqueueManyInTransaction(send, this.#database.schema, toBatch([call])))[0]!
-      : await batcher(call);
+    const id = send ? (await this.#sendInTransaction(send, toBatch([call])))[0]! : await batcher(call);
     if (id instanceof Error) throw id;
     if (send) this.#poker?.pokeLater();
     else await this.#poker?.poke();
@@ -146,7 +144,7 @@ export class Enqueuer {
       for (const call of batch) call.id = newId();
       const statement = toBatch(batch.map((call) => this.#seal(pipeline, call)));
       const ids = send
-        ? await calls.enqueueManyInTransaction(send, this.#database.schema, statement)
+        ? await this.#sendInTransaction(send, statement)
         : await calls.enqueueMany(this.#database, statement);
       for (const [index, id] of ids.entries()) enqueued.push({ id, existing: id !== batch[index]!.id });
     }
@@ -182,6 +180,19 @@ export class Enqueuer {
     for (const need of pipeline.options.needs ?? [])
       await registerDependencyInTransaction(send, this.#database.schema, need);
     await calls.registerPipelineInTransaction(send, this.#database.schema, pipeline.name, pipeline.settings);
+  }
+
+  /** The identity that is known may be out of date: the database may have moved to another cluster. */
+  async #sendInTransaction(send: Send, batch: calls.EnqueueBatch): Promise<string[]> {
+    const { schema } = this.#database;
+    const known = await this.#database.identity();
+    try {
+      return await calls.enqueueManyInTransaction(send, schema, batch, known);
+    } catch (error) {
+      const current = error instanceof OtherDatabase ? await this.#database.identity(true) : known;
+      if (current === known) throw error;
+      return calls.enqueueManyInTransaction(send, schema, batch, current);
+    }
   }
 
   async #readTrace(): Promise<TraceCarrier | undefined> {

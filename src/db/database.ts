@@ -75,6 +75,7 @@ export class Database {
   #waiting = 0;
   #backAt = Number.NEGATIVE_INFINITY;
   #checked: Promise<void> | undefined;
+  #identity: string | undefined;
   #closed: Promise<void> | undefined;
 
   constructor(options: DatabaseOptions) {
@@ -102,6 +103,18 @@ export class Database {
     retryTimeoutMs?: number,
   ): Promise<Row[]> {
     return this.repeat<Row>(text, { values: () => values, ...(retryTimeoutMs !== undefined && { retryTimeoutMs }) });
+  }
+
+  /**
+   * Identifies the database, to tell whether a caller's transaction belongs to it. Read once, or again if it may have changed.
+   * Undefined while a pool of the caller has no free connection: the transaction may hold the only one.
+   */
+  async identity(again = false): Promise<string | undefined> {
+    if (this.#identity !== undefined && !again) return this.#identity;
+    if (!this.#open && !hasFreeConnection(this.#pool)) return this.#identity;
+    const [row] = await this.query<{ identity: string }>(`select ${this.schema}.database_identity() as identity`);
+    this.#identity = row!.identity;
+    return this.#identity;
   }
 
   /** query() that also retries transient errors, such as a full disk or a cancelled statement: for results of finished work. */
@@ -301,6 +314,10 @@ async function executeStatement<Row extends pg.QueryResultRow>(pool: pg.Pool, te
 }
 
 export function ignoreError(): void {}
+
+function hasFreeConnection({ idleCount, totalCount, waitingCount, options }: pg.Pool): boolean {
+  return waitingCount === 0 && (idleCount > 0 || totalCount < (options?.max ?? 10));
+}
 
 function throwQueryTimeout(): never {
   throw new Error(QUERY_TIMEOUT);

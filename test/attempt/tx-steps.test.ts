@@ -72,6 +72,24 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
     expect(logs.map(({ message }) => message)).toEqual(["Inserting...", "Inserted", "after the step"]);
   });
 
+  it("a function that passes the database instead of a transaction fails the job before the step's code runs", async () => {
+    let calls = 0;
+    const { job, id } = await run(async (context) => {
+      await context.tx(
+        "insert",
+        {},
+        (work: (tx: Transaction) => Promise<unknown>) => work(library.outside),
+        () => {
+          calls += 1;
+        },
+      );
+    });
+    expect(job).toMatchObject({ state: "failed", failure: { code: "INVALID_INPUT" } });
+    expect(job.failure!.message).toMatch(/^tx is .*: the call would not be part of a transaction\. Pass /);
+    expect(calls).toBe(0);
+    expect(await checkpoints(id)).toEqual([]);
+  });
+
   it("an error rolls both back, and the next attempt runs the step again", async () => {
     const row = nextRow++;
     const left: unknown[] = [];
@@ -125,7 +143,7 @@ const breaking: Library[] = [
       const db = postgres(url, { onnotice: () => {} });
       const transaction: Opened["transaction"] = (work) =>
         db.begin((tx) => work(tx, async (id) => tx`insert into own_rows values (${id})`)) as never;
-      return { transaction, close: () => db.end({ timeout: 0 }) };
+      return { transaction, outside: {} as never, close: () => db.end({ timeout: 0 }) };
     },
   },
   {
@@ -134,7 +152,7 @@ const breaking: Library[] = [
       const pool = poolAt(url);
       const transaction: Opened["transaction"] = (work) =>
         drizzle(pool).transaction((tx) => work(tx, (id) => tx.execute(sql`insert into own_rows values (${id})`)));
-      return { transaction, close: () => pool.end() };
+      return { transaction, outside: {} as never, close: () => pool.end() };
     },
   },
   {
@@ -143,7 +161,7 @@ const breaking: Library[] = [
       const db = new Kysely<{ own_rows: { id: number } }>({ dialect: new PostgresDialect({ pool: poolAt(url) }) });
       const transaction: Opened["transaction"] = (work) =>
         db.transaction().execute((tx) => work(tx, (id) => tx.insertInto("own_rows").values({ id }).execute()));
-      return { transaction, close: () => db.destroy() };
+      return { transaction, outside: {} as never, close: () => db.destroy() };
     },
   },
 ];

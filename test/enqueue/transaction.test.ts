@@ -1,8 +1,10 @@
 // { tx }: a job is stored in the caller's transaction, with each supported library against a real Postgres.
+import { drizzle } from "drizzle-orm/node-postgres";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, InvalidInput, pipeline, UnknownPipeline } from "../../src/index.ts";
-import { connectedDatabase } from "../support/database/connections.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
+import { freshDatabase } from "../support/database/database.ts";
 import { libraries, type Opened } from "../support/database/transaction-libraries.ts";
 
 const { database, stillwake, client: watcher } = await connectedDatabase();
@@ -103,6 +105,46 @@ describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
     expect((await watcher.query("select from own_rows where id = $1", [first + 3])).rowCount).toBe(0);
   });
 
+  it("the database itself is refused, because its statements are not part of a transaction", async () => {
+    const calls = [
+      stillwake.enqueue(report, { note: "outside" }, { tx: library.outside }),
+      stillwake.enqueueMany(report, [{ note: "outside" }], { tx: library.outside }),
+    ];
+    for (const call of calls) {
+      const refused = await caught(call);
+      expect(refused).toBeInstanceOf(InvalidInput);
+      expect(refused).toMatchObject({ field: "tx", remedy: expect.stringMatching(/^Pass .*, or leave out tx$/) });
+      expect(refused.message).toMatch(/^tx is .*: the call would not be part of a transaction\. Pass /);
+    }
+    expect((await watcher.query("select from stillwake.jobs where input->>'note' = 'outside'")).rowCount).toBe(0);
+  });
+
+  it("of another database a job is refused, with and without a Stillwake there", async () => {
+    const other = await freshDatabase();
+    const elsewhere = await open(other.url);
+    const there = await connect(other.url);
+    try {
+      await there.query("select stillwake.register_pipeline('report')");
+      // The caller's transaction commits: the refused call has stored nothing in it.
+      const committed = await elsewhere.transaction((tx) =>
+        stillwake.enqueue(report, { note: "there" }, { tx }).catch((error) => error),
+      );
+      expect(committed).toBeInstanceOf(InvalidInput);
+      expect(committed.message).toMatch(
+        /^tx is a transaction of another database than the one that this client uses\. Pass /,
+      );
+      expect((await there.query("select from stillwake.jobs")).rowCount).toBe(0);
+      await there.query("drop schema stillwake cascade");
+      const missing = await caught(elsewhere.transaction((tx) => stillwake.enqueue(report, { note: "there" }, { tx })));
+      expect(missing).toMatchObject({ code: "SCHEMA_MISSING", field: "tx" });
+      expect(missing.message).toMatch(
+        /^The database of tx does not have the Stillwake schema .*Pass a transaction of the database/,
+      );
+    } finally {
+      await elsewhere.close();
+    }
+  });
+
   it("an option that only the database can check is InvalidInput", async () => {
     const late = { runAt: new Date("2030-01-02T00:00:00Z"), expiresAt: new Date("2030-01-01T00:00:00Z") };
     const refused = await caught(
@@ -126,6 +168,46 @@ describe("a pool whose only connection is in the transaction", () => {
     expect(await starting.get(first.id)).toMatchObject({ pipeline: "lonely", input: 1 });
     expect(await starting.get(two!.id)).toMatchObject({ pipeline: "lonely.too", input: 2 });
     await pool.end();
+  });
+});
+
+describe("a connection of pg", () => {
+  it("is accepted while a begin that was not awaited is on its way", async () => {
+    const client = await connect(database.url);
+    void client.query("begin");
+    const { id } = await stillwake.enqueue(report, { note: "begun" }, { tx: client });
+    await client.query("rollback");
+    await expect(stillwake.get(id)).rejects.toMatchObject({ code: "JOB_NOT_FOUND" });
+  });
+
+  it("under Drizzle is accepted in a transaction, and refused outside of one", async () => {
+    const client = await connect(database.url);
+    const db = drizzle(client);
+    expect(await caught(stillwake.enqueue(report, { note: "" }, { tx: db }))).toMatchObject({ field: "tx" });
+    await client.query("begin");
+    const { id } = await stillwake.enqueue(report, { note: "by hand" }, { tx: db });
+    await client.query("commit");
+    expect(await stillwake.get(id)).toMatchObject({ input: { note: "by hand" } });
+  });
+});
+
+describe("a database that has moved to another cluster", () => {
+  it("is recognized again", async () => {
+    const client = await connect(database.url);
+    await using moved = createStillwake({ url: database.url });
+    const enqueue = async () => {
+      await client.query("begin");
+      const { id } = await moved.enqueue("report", { note: "moved" }, { tx: client });
+      await client.query("commit");
+      return id;
+    };
+    await enqueue();
+    const [body] = (await watcher.query("select pg_get_functiondef('stillwake.cluster_id'::regproc) as text")).rows;
+    await watcher.query(
+      "create or replace function stillwake.cluster_id() returns text language sql as $$ select 'another cluster' $$",
+    );
+    expect(await moved.get(await enqueue())).toMatchObject({ input: { note: "moved" } });
+    await watcher.query(body.text);
   });
 });
 

@@ -87,6 +87,12 @@ select job_id, seq, at, epoch, level, step, message, data from stillwake.feed wh
 create or replace view stillwake.events with (security_invoker = true) as
 select job_id, seq, at, epoch, kind, data from stillwake.feed where kind <> 'log';
 
+-- Identifies this database among all clusters, so that a client can refuse a transaction of another one.
+create or replace function stillwake.database_identity() returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select stillwake.cluster_id() || '/' || d.oid from pg_database d where d.datname = current_database()
+$$;
+
 -- The version of the schema, which a client checks before its first statement. A function, so that workers may call it.
 create or replace function stillwake.schema_state() returns table (newest integer, breaking integer)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$

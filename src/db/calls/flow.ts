@@ -1,10 +1,9 @@
 // Calls of sql/functions/flow/{limits,breakers,lanes}.sql: for jobs, through their keeper, and for operators.
 
 import type { Observation } from "../../contract/rate-limit-headers.ts";
-import { fromDatabase } from "../../errors.ts";
 import { type Database, placeholders } from "../database.ts";
 import { readValues } from "../row.ts";
-import type { Send } from "../transaction.ts";
+import { fromTransaction, type Send } from "../transaction.ts";
 import type { Lease } from "./worker.ts";
 
 /** A limit or breaker in serializable form; the object of user code also has methods. */
@@ -23,7 +22,7 @@ export async function registerDependencyInTransaction(send: Send, schema: string
   try {
     await send(registerText(schema, need), [need.name, JSON.stringify(need.settings)]);
   } catch (error) {
-    throw fromDatabase(error);
+    throw fromTransaction(error);
   }
 }
 

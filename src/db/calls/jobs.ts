@@ -1,8 +1,8 @@
 // Calls of sql/functions/jobs for clients. Those for workers are in worker.ts, reads of the views in reads.ts.
 
-import { fromDatabase, NotAllowed } from "../../errors.ts";
+import { NotAllowed } from "../../errors.ts";
 import { type Database, placeholders } from "../database.ts";
-import type { Send } from "../transaction.ts";
+import { fromTransaction, OtherDatabase, type Send } from "../transaction.ts";
 import type { JobState } from "./job.ts";
 
 export interface EnqueueBatch {
@@ -37,13 +37,24 @@ export async function enqueueMany(database: Database, batch: EnqueueBatch): Prom
   return parseIds(rows[0]?.ids ?? null, batch.ids);
 }
 
-/** The same inside the caller's transaction, without repeats. */
-export async function enqueueManyInTransaction(send: Send, schema: string, batch: EnqueueBatch): Promise<string[]> {
+/**
+ * The same inside the caller's transaction, without repeats. Stores nothing and throws OtherDatabase where the database
+ * of the transaction has another identity.
+ */
+export async function enqueueManyInTransaction(
+  send: Send,
+  schema: string,
+  batch: EnqueueBatch,
+  identity: string | undefined,
+): Promise<string[]> {
   try {
-    const rows = await send(enqueueText(schema), enqueueValues(batch));
+    const guard = identity === undefined ? "" : ` where ${schema}.database_identity() = $5::text`;
+    const values = [...enqueueValues(batch), ...(identity === undefined ? [] : [identity])];
+    const rows = await send(`${enqueueText(schema)}${guard}`, values);
+    if (rows.length === 0) throw new OtherDatabase();
     return parseIds(rows[0]?.ids as string | null, batch.ids);
   } catch (error) {
-    throw fromDatabase(error);
+    throw fromTransaction(error);
   }
 }
 
@@ -74,7 +85,7 @@ export async function registerPipelineInTransaction(
   try {
     await send(registerText(schema), [name, JSON.stringify(settings)]);
   } catch (error) {
-    throw fromDatabase(error);
+    throw fromTransaction(error);
   }
 }
 

@@ -1,9 +1,8 @@
 // Calls of sql/functions/flow/{children,events}.sql and of save_position(): jobs make them through their keeper, except
 // signal(), which any client calls.
 import { randomUUID } from "node:crypto";
-import { fromDatabase } from "../../errors.ts";
 import type { Database } from "../database.ts";
-import type { Send } from "../transaction.ts";
+import { fromTransaction, type Send } from "../transaction.ts";
 import type { Failure, JobState } from "./job.ts";
 import type { Lease } from "./worker.ts";
 
@@ -163,6 +162,6 @@ export async function savePositionInTransaction(
     const [row] = await send(`select ${schema}.${SAVE_POSITION} as result`, positionValues(lease, call));
     return row!.result as "saved" | "kept";
   } catch (error) {
-    throw fromDatabase(error);
+    throw fromTransaction(error);
   }
 }

@@ -1,8 +1,7 @@
 // Calls of sql/functions/jobs for workers. Every write names (job, epoch, lease), the fence of lease.sql.
 import { randomUUID } from "node:crypto";
-import { fromDatabase } from "../../errors.ts";
 import type { Database } from "../database.ts";
-import type { Send } from "../transaction.ts";
+import { fromTransaction, type Send } from "../transaction.ts";
 import type { Failure, JobOrigin, JobState, WaitingFor } from "./job.ts";
 import type { ArtifactRow } from "./reads.ts";
 
@@ -191,7 +190,7 @@ export async function saveCheckpointInTransaction(
       [job, epoch, lease, step, output, String(Math.round(tookMs))],
     );
   } catch (error) {
-    throw fromDatabase(error);
+    throw fromTransaction(error);
   }
 }
 

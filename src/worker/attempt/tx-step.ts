@@ -22,7 +22,11 @@ export type TransactionOf<Begins> = Begins extends pg.Pool
 
 export async function inTransaction<Tx>(begin: Begin<Tx>, run: (tx: unknown) => Promise<unknown>): Promise<void> {
   if (typeof begin === "function") {
-    await begin(run);
+    await begin(async (tx) => {
+      // Refuses a database or a pool before any code of the step runs.
+      sendThroughTransaction(tx as Transaction);
+      return run(tx);
+    });
     return;
   }
   let broken: Error | undefined;

@@ -33,11 +33,8 @@ export const mutants = [
     file: "src/client/enqueue.ts",
     edits: [
       {
-        old: `const id = send
-`,
-        new: `if (!send) await this.#poker?.poke();
-    const id = send
-`,
+        old: "const id = send ?",
+        new: "if (!send) await this.#poker?.poke();\n    const id = send ?",
       },
       {
         old: `    else await this.#poker?.poke();

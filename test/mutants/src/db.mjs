@@ -40,4 +40,20 @@ export const mutants = [
     old: "next: rows[limit - 1]!.id",
     new: "next: rows[limit]!.id",
   },
+  {
+    name: "a job is enqueued outside of a transaction although tx is passed",
+    killedBy: "test/enqueue/transaction.test.ts",
+    only: "the database itself is refused",
+    file: "src/db/transaction.ts",
+    old: "  refuseOutside(tx);\n",
+    new: "",
+  },
+  {
+    name: "a job is stored in the database of another Stillwake",
+    killedBy: "test/enqueue/transaction.test.ts",
+    only: "of another database",
+    file: "src/db/calls/jobs.ts",
+    old: ".database_identity() = $5::text",
+    new: ".database_identity() is distinct from $5::text || 'x'",
+  },
 ];

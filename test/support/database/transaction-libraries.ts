@@ -15,6 +15,8 @@ import type { Transaction } from "../../../src/db/transaction.ts";
 export interface Opened {
   /** Runs `work` in one transaction. An error rolls it back and is rethrown. */
   transaction<T>(work: (tx: Transaction, insert: (id: number) => Promise<unknown>) => Promise<T>): Promise<T>;
+  /** The database or pool itself, which is not in a transaction. */
+  outside: Transaction;
   close(): Promise<unknown>;
 }
 
@@ -33,6 +35,7 @@ export const libraries: Library[] = [
       await client.connect();
       return {
         transaction: (work) => byHand(client, () => work(client, (id) => client.query(INSERT, [id]))),
+        outside: client,
         close: () => client.end(),
       };
     },
@@ -50,6 +53,7 @@ export const libraries: Library[] = [
             client.release();
           }
         },
+        outside: pool,
         close: () => pool.end(),
       };
     },
@@ -61,6 +65,7 @@ export const libraries: Library[] = [
       return {
         transaction: <T>(work: (tx: Transaction, insert: (id: number) => Promise<unknown>) => Promise<T>) =>
           db.begin((tx) => work(tx, async (id) => tx`insert into own_rows (id) values (${id})`)) as Promise<T>,
+        outside: db,
         close: () => db.end(),
       };
     },
@@ -73,6 +78,7 @@ export const libraries: Library[] = [
       return {
         transaction: (work) =>
           db.transaction((tx) => work(tx, (id) => tx.execute(sql`insert into own_rows (id) values (${id})`))),
+        outside: db,
         close: () => pool.end(),
       };
     },
@@ -85,6 +91,7 @@ export const libraries: Library[] = [
       return {
         transaction: (work) =>
           db.transaction((tx) => work(tx, async (id) => tx.execute(sql`insert into own_rows (id) values (${id})`))),
+        outside: db,
         close: () => client.end(),
       };
     },
@@ -98,6 +105,7 @@ export const libraries: Library[] = [
       return {
         transaction: (work) =>
           db.transaction().execute((tx) => work(tx, (id) => tx.insertInto("own_rows").values({ id }).execute())),
+        outside: db,
         close: () => db.destroy(),
       };
     },
@@ -108,6 +116,7 @@ export const libraries: Library[] = [
       const db = knex({ client: "pg", connection: url });
       return {
         transaction: (work) => db.transaction((tx) => work(tx, async (id) => tx("own_rows").insert({ id }))),
+        outside: db,
         close: () => db.destroy(),
       };
     },
@@ -129,6 +138,7 @@ async function byHand<T>(client: pg.ClientBase, work: () => Promise<T>): Promise
 
 /** The used part of a generated Prisma client, which exists only after it was generated. */
 interface PrismaClient {
+  $queryRawUnsafe<T = unknown>(query: string, ...values: unknown[]): PromiseLike<T>;
   $transaction<T>(work: (tx: PrismaTransaction) => Promise<T>): Promise<T>;
   $disconnect(): Promise<void>;
 }
@@ -146,6 +156,7 @@ async function openPrisma(url: string): Promise<Opened> {
   const prisma = new PrismaClient({ adapter: new PrismaPg({ connectionString: url }) });
   return {
     transaction: (work) => prisma.$transaction((tx) => work(tx, async (id) => tx.own_rows.create({ data: { id } }))),
+    outside: prisma,
     async close() {
       await prisma.$disconnect();
       fs.rmSync(path.dirname(generated), { recursive: true });
