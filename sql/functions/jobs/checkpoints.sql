@@ -1,8 +1,9 @@
 -- Checkpoints: results of steps, positions in lists of items, and artifact records. Every write is fenced (see
 -- lease.sql).
 
--- Saves the results of steps, one per array element. An existing result is never overwritten. Returns one row each:
--- 'saved', 'kept' (it existed) or 'lost' (refused by the fence). Locks: leases by id. Raises SW001.
+-- Saves the results of steps, one per array element. An existing result is never overwritten; the record that an optional
+-- step failed is, by a result, because new code may need that step. Returns one row each: 'saved', 'kept' (it existed) or
+-- 'lost' (refused by the fence). Locks: leases by id. Raises SW001.
 -- The SET clauses pin the plan: one primary key lookup per step, planned once per session.
 create or replace function stillwake.save_checkpoints(
   p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_steps text[], p_outputs jsonb[], p_took_ms bigint[]
@@ -46,7 +47,9 @@ begin
     select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output
     from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) as c (job, epoch, step, output, took_ms, held)
     where c.held order by c.job, c.step
-    on conflict do nothing
+    on conflict on constraint checkpoints_pkey do update
+    set epoch = excluded.epoch, started_at = excluded.started_at, saved_at = excluded.saved_at, output = excluded.output
+    where checkpoints.output #>> '{$stillwake,0}' = 'failed' and excluded.output #>> '{$stillwake,0}' is distinct from 'failed'
     returning checkpoints.job_id, checkpoints.step
   )
   select c.job, c.step, case when not c.held then 'lost' when s.step is not null then 'saved' else 'kept' end

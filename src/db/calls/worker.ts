@@ -224,7 +224,7 @@ export async function adopt(
 export interface LogBatch extends Lease {
   /** Grows with each batch of the attempt, so that a repeated one is written once. */
   batch: number;
-  lines: { level: string; message: string; step?: string; data?: unknown; ago_ms: number }[];
+  lines: { level: string; message: string; step?: string; data?: unknown; replayed?: number; ago_ms: number }[];
   progress?: unknown;
 }
 

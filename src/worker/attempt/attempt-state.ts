@@ -101,8 +101,16 @@ export class AttemptState {
 
   /** The log of the job: its lines belong to the step that was started last. */
   get log(): Log {
-    this.#log ??= this.createLog(() => this.#steps?.current);
+    this.#log ??= this.createLog(
+      () => this.#steps?.current,
+      () => this.assignment.epoch !== "1" && !this.#steps?.hasRun,
+    );
     return this.#log;
+  }
+
+  /** The log of commands outside of steps, which run in every attempt: their lines are never repetitions. */
+  get commandLog(): Log {
+    return this.createLog(() => this.#steps?.current);
   }
 
   /** Checkpoints that this attempt has saved. */
@@ -192,11 +200,13 @@ export class AttemptState {
     await this.host.port.flush();
   }
 
-  createLog(step: () => string | undefined): Log {
+  /** `replays`: whether the code repeats what an earlier attempt has done; see LogWriter.write(). */
+  createLog(step: () => string | undefined, replays = () => false): Log {
     const write = (level: LogLine["level"]) => (message: string, data?: Record<string, unknown>) => {
       this.check();
       this.recordActivity();
-      this.logWriter.write(level, message, step(), data);
+      const name = step();
+      this.logWriter.write(level, message, name, data, name === undefined && replays());
     };
     return { info: write("info"), success: write("success"), warn: write("warning"), error: write("error") };
   }

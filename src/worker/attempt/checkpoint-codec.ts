@@ -6,6 +6,8 @@ import { findUnstorable, OUTPUT_LIMIT } from "../../payload.ts";
 /** The only key of a special value: { $stillwake: [kind, value] }. SQL writes position, wait and timeout. */
 const TAG = "$stillwake";
 const UNDEFINED = `{"${TAG}":["nothing"]}`;
+/** The checkpoint of an optional step that failed; SQL replaces it when the step has a result. */
+export const FAILED = `{"${TAG}":["failed"]}`;
 
 /** `at` is the start of the path in error messages. */
 export function encodeCheckpoint(value: unknown, at: string): string {
@@ -30,7 +32,7 @@ export function decodeCheckpoint(json: unknown): unknown {
   return plain(entries);
 }
 
-/** The kind of a checkpoint that is not a result: "position" of job.each(), "wait" or "timeout" of waitFor(). */
+/** The kind of a checkpoint that is not a result: "position" of each(), "wait" or "timeout" of waitFor(), "failed" of optional(). */
 export function checkpointKind(raw: unknown): string | undefined {
   const tagged = (raw as { [TAG]?: [string] } | null | undefined)?.[TAG];
   return Array.isArray(tagged) ? tagged[0] : undefined;

@@ -131,7 +131,7 @@ export class JobContext {
 
   /** Runs a command without a shell. Returns a promise of its result and an async iterator of its lines. */
   exec(command: string, args: readonly string[] = [], options: ExecOptions = {}): Exec {
-    return this.#attempt.exec(this.log, () => this.signal, command, args, options);
+    return this.#attempt.exec(this.#attempt.commandLog, () => this.signal, command, args, options);
   }
 
   /** Stores a file, complete or not at all. The producer is not called if an earlier attempt stored it. */

@@ -38,13 +38,15 @@ export class LogWriter {
   #sentAt = Number.NEGATIVE_INFINITY;
   #progressTimer: NodeJS.Timeout | undefined;
   #closed = false;
+  #replayed: Map<string, number> | undefined;
 
   constructor(options: LogWriterOptions) {
     this.#options = options;
     this.#remaining = options.maxBytes ?? 50 * 1024 * 1024;
   }
 
-  write(level: LogLine["level"], message: string, step?: string, data?: unknown): void {
+  /** `replay`: an earlier attempt may have logged the same line; the database drops it then. */
+  write(level: LogLine["level"], message: string, step?: string, data?: unknown, replay = false): void {
     if (this.#closed) return;
     const line: LogLine = {
       level,
@@ -57,6 +59,7 @@ export class LogWriter {
       line.data = this.#dataOf(data);
       size += JSON.stringify(line.data)?.length ?? 0;
     }
+    if (replay) line.replayed = this.#countEqual(line);
     if (this.#remaining < size) {
       this.#dropped += 1;
       if (this.#tail.push(line) > TAIL_LINES) this.#tail.shift();
@@ -126,6 +129,15 @@ export class LogWriter {
     if (this.#progressTimer) this.#sendProgress();
     this.flush();
     this.#closed = true;
+  }
+
+  /** How often this line was written in this attempt, with this time. */
+  #countEqual({ level, message, data }: LogLine): number {
+    const key = JSON.stringify([level, message, data]);
+    this.#replayed ??= new Map();
+    const count = (this.#replayed.get(key) ?? 0) + 1;
+    this.#replayed.set(key, count);
+    return count;
   }
 
   #add(line: LogLine, size: number): void {

@@ -8,7 +8,7 @@ import { findUnstorable } from "../../payload.ts";
 import { backoffMs, type Duration, durationMs, limitMs } from "../../time.ts";
 import type { Assignment } from "../runner/port.ts";
 import type { AttemptHost } from "./attempt-state.ts";
-import { checkpointKind, decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
+import { checkpointKind, decodeCheckpoint, encodeCheckpoint, FAILED } from "./checkpoint-codec.ts";
 import { classify, type FailurePolicy, sentenceOf, toFailure } from "./failure.ts";
 import type { LogWriter } from "./log-writer.ts";
 import { formatMs, Stopped, Suspended } from "./outcome.ts";
@@ -88,6 +88,8 @@ export class Steps {
   readonly missing: string[] = [];
   /** Checkpoints that this attempt has saved. */
   savedCount = 0;
+  /** Whether a step of this attempt has run. Until then its code repeats what an earlier attempt has done. */
+  hasRun = false;
   #ended = false;
   #checkpoints: Promise<Map<string, unknown>> | undefined;
   #failed: { error: unknown; step: string } | undefined;
@@ -127,7 +129,10 @@ export class Steps {
   async critical<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
     const pending = this.begin(name);
     const saved = pending && (await pending);
-    return saved ? (this.resultOf(name, saved) as Result) : this.#runAndSave(name, options, run);
+    // A step that is no longer optional runs again if it failed.
+    return saved && checkpointKind(saved.raw) !== "failed"
+      ? (this.resultOf(name, saved) as Result)
+      : this.#runAndSave(name, options, run);
   }
 
   async optional<Result>(
@@ -136,6 +141,10 @@ export class Steps {
     run: StepCode<Result>,
   ): Promise<Result | undefined> {
     const saved = await this.begin(name);
+    if (saved && checkpointKind(saved.raw) === "failed") {
+      this.missing.push(name);
+      return undefined;
+    }
     if (saved) return this.resultOf(name, saved) as Result;
     try {
       return await this.#runAndSave(name, options, run);
@@ -144,6 +153,9 @@ export class Steps {
       const failure = toFailure(error, this.#policy, name);
       this.missing.push(name);
       this.#log.write("warning", sentenceOf(failure), name, { code: failure.code, error: failure.message });
+      this.#log.flush();
+      // Later attempts of the job neither try nor pay for it again.
+      await this.#host.port.saveCheckpoint(name, FAILED, 0);
       return undefined;
     }
   }
@@ -214,6 +226,7 @@ export class Steps {
   async track<Result>(name: string, options: StepOptions<Result>, work: () => Promise<Result>): Promise<Result> {
     const { port, tracing } = this.#host;
     const log = this.#log;
+    this.hasRun = true;
     if (options.start !== undefined) log.write("info", options.start, name);
     this.#running.push(name);
     this.recordActivity();

@@ -6,7 +6,7 @@ import { checkoutClient } from "../../db/connection.ts";
 import { sendThroughTransaction, type Transaction } from "../../db/transaction.ts";
 import { isConnectionLoss, NotAllowed } from "../../errors.ts";
 import type { AttemptState } from "./attempt-state.ts";
-import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
+import { checkpointKind, decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
 import { Handle, type StepHandle } from "./step-handle.ts";
 import type { StepOptions, StepScope } from "./steps.ts";
 
@@ -56,7 +56,7 @@ export async function runTxStep<Tx, Result>(
 ): Promise<Result> {
   const steps = attempt.beginStep();
   const saved = await steps.begin(name);
-  if (saved) return steps.resultOf(name, saved) as Result;
+  if (saved && checkpointKind(saved.raw) !== "failed") return steps.resultOf(name, saved) as Result;
   const runOnce = (scope: StepScope) => {
     const handle = new Handle(scope, attempt);
     return commitWithCheckpoint<Tx, Result>(attempt, name, begin, (tx) => run(tx, handle));

@@ -66,6 +66,8 @@ export interface LogLine {
   message: string;
   step?: string;
   data?: unknown;
+  /** A line that an earlier attempt may have logged: its number among the equal ones of this attempt. See new_lines() in SQL. */
+  replayed?: number;
   /** performance.now() of the keeper's process when the line was written or received. */
   at: number;
 }

@@ -120,4 +120,20 @@ export const mutants = [
     old: "return this.#list;",
     new: "return this.name;",
   },
+  {
+    name: "an optional step that failed runs again after a wait",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "is not tried again after a wait",
+    file: "src/worker/attempt/steps.ts",
+    old: "await this.#host.port.saveCheckpoint(name, FAILED, 0);",
+    new: "",
+  },
+  {
+    name: "lines after the first step that runs count as repeated",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "every line after a step has run",
+    file: "src/worker/attempt/steps.ts",
+    old: "this.hasRun = true;",
+    new: "",
+  },
 ];

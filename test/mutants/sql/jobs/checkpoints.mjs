@@ -28,10 +28,8 @@ export const mutants = [
   {
     name: "a checkpoint is overwritten",
     killedBy: "test/model/model.test.ts",
-    old: `on conflict do nothing
-    returning checkpoints.job_id`,
-    new: `on conflict on constraint checkpoints_pkey do update set output = excluded.output
-    returning checkpoints.job_id`,
+    old: "where checkpoints.output #>> '{$stillwake,0}' = 'failed' and excluded.output",
+    new: "where excluded.output",
   },
   {
     name: "an attempt that was replaced can record an artifact",
@@ -87,5 +85,12 @@ export const mutants = [
     only: "keeps its value when the job waits",
     old: "case when c.value is null then c.output else jsonb_set(c.output, '{$stillwake,1,value}', c.value) end",
     new: "c.output",
+  },
+  {
+    name: "the record that an optional step failed keeps the result of new code from being saved",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "a critical step",
+    old: "= 'failed' and excluded.output",
+    new: "= 'never' and excluded.output",
   },
 ];

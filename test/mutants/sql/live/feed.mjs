@@ -45,4 +45,32 @@ export const mutants = [
     old: "and j.log_batch >= v_batch.batch;",
     new: "and false;",
   },
+  {
+    name: "a line that code repeats after a wait is stored again",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "repeats no line after a wait",
+    old: "if v_batch.epoch > 1 and jsonb_path_exists",
+    new: "if false and jsonb_path_exists",
+  },
+  {
+    name: "a new line is lost because an earlier attempt logged an equal one",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "repeats no line after a wait",
+    old: "and e.times >= (l.line ->> 'replayed')::bigint",
+    new: "and l.line ? 'replayed'",
+  },
+  {
+    name: "lines with other data count as repeated",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "repeats no line after a wait",
+    old: "and e.data is not distinct from l.line -> 'data'",
+    new: "",
+  },
+  {
+    name: "the log of a job that was retried by hand omits its first lines",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "starts anew when the job is retried by hand",
+    old: "f.kind in ('retried', 'restarted')",
+    new: "f.kind in ('restarted')",
+  },
 ];
