@@ -1,6 +1,7 @@
 // The state of one attempt, shared by everything its job can call: steps, log writer, redactor, limits, artifacts,
 // commands. runAttempt() creates and ends it; JobContext is what user code sees of it. Parts are created on first use,
 // because a small job needs none of them and tens of thousands of jobs per second run in one process.
+import { setImmediate } from "node:timers/promises";
 import type { Tracing } from "../../tracing.ts";
 import { type Exec, type ExecOptions, exec } from "../exec/exec.ts";
 import { Redactor } from "../redact/redact.ts";
@@ -48,6 +49,13 @@ export function attemptTag(processTag: string, { job, epoch }: Assignment): stri
   return `${processTag}${job.slice(-12)}-${epoch}.`;
 }
 
+/** A call of the job that takes time and must be awaited. */
+interface OpenCall {
+  /** As in a log line: "Step", "List", "Artifact". */
+  kind: string;
+  name: string;
+}
+
 const SECRET_IN_ARGUMENT =
   "A command argument contains a secret of this job, and every process on the machine can read arguments. Pass it in env or stdin";
 
@@ -69,6 +77,12 @@ export class AttemptState {
   #graceTimer: NodeJS.Timeout | undefined;
   #onGraceOver: (() => void) | undefined;
   #ended = false;
+  /** Calls that have not returned yet. */
+  readonly #calls = new Set<OpenCall>();
+  readonly #commands = new Set<{ command: string }>();
+  /** The function has returned, and this resolves when no call is open. */
+  #onCallsDone: (() => void) | undefined;
+  #callError: { error: unknown } | undefined;
 
   constructor(host: AttemptHost, assignment: Assignment, policy: FailurePolicy, releaseAt: number) {
     this.host = host;
@@ -241,6 +255,8 @@ export class AttemptState {
       this.#commandTag = attemptTag(this.host.processTag, this.assignment);
       this.host.onExec?.();
     }
+    const running = { command: String(command) };
+    this.#commands.add(running);
     return exec(
       {
         log: ({ level, message, data }) => log[level === "warning" ? "warn" : level](message, data),
@@ -251,11 +267,51 @@ export class AttemptState {
         processTag: this.#commandTag,
         env,
         graceMs,
+        onEnd: () => this.#commands.delete(running),
       },
       command,
       args,
       options,
     );
+  }
+
+  /** Makes a call of user code, and knows it as open until it has returned. */
+  async call<Result>(kind: string, name: string, run: () => Promise<Result> | Result): Promise<Result> {
+    const call: OpenCall = { kind, name };
+    this.#calls.add(call);
+    try {
+      return await run();
+    } catch (error) {
+      if (this.#onCallsDone) this.#callError ??= { error };
+      throw error;
+    } finally {
+      this.#calls.delete(call);
+      if (this.#calls.size === 0) this.#onCallsDone?.();
+    }
+  }
+
+  /**
+   * User code has returned. Calls that it did not await are finished first, with a warning each: a completed job has no
+   * unfinished step. Throws the error of such a call. Commands cannot be waited for, because a program that serves the
+   * job may never end; they are reported and stopped with the attempt.
+   */
+  async finishCalls(): Promise<void> {
+    while (this.#calls.size > 0) {
+      for (const { kind, name } of this.#calls) {
+        const message = `${kind} "${name}" was still running when the function returned. The job waits for it; add the missing await`;
+        this.logWriter.write("warning", message, kind === "Step" ? name : undefined, { code: "NOT_AWAITED" });
+      }
+      await new Promise<void>((resolve) => {
+        this.#onCallsDone = resolve;
+      });
+      if (this.#callError) throw this.#callError.error;
+      // What follows a finished call may make the next one.
+      await setImmediate();
+    }
+    for (const { command } of this.#commands) {
+      const message = `Command ${command} was still running when the function returned, and is stopped. Await job.exec() if its work matters`;
+      this.logWriter.write("warning", message, undefined, { code: "NOT_AWAITED" });
+    }
   }
 
   /** The step that threw this error. */

@@ -53,7 +53,10 @@ async function runCode(implementation: Implementation, attempt: AttemptState): P
     if (assignment.version !== null && assignment.version < version) await port.adopt(version, onOlder === "restart");
     const running = implementation.run(new JobContext(attempt), assignment.input);
     const abandoned = attempt.whenAbandoned();
-    const value = await Promise.race(uncaught ? [running, abandoned, uncaught] : [running, abandoned]);
+    const orStopped = <T>(work: Promise<T> | T) =>
+      Promise.race(uncaught ? [work, abandoned, uncaught] : [work, abandoned]);
+    const value = await orStopped(running);
+    if (!attempt.suspended && !stop.reason) await orStopped(attempt.finishCalls());
     const completed: Outcome = { kind: "completed" };
     const validates = pipeline.options.output && !attempt.suspended;
     const output = validates ? await validateOutput(pipeline as Pipeline, value) : value;

@@ -73,7 +73,9 @@ export class JobContext {
   ): Promise<Result> {
     const steps = this.#attempt.beginStep();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
-    return steps.critical(name, settings, (scope) => work(new Handle(scope, this.#attempt)));
+    return this.#attempt.call("Step", name, () =>
+      steps.critical(name, settings, (scope) => work(new Handle(scope, this.#attempt))),
+    );
   }
 
   /** A step the job can do without: a failure logs a warning, returns undefined and is listed in `missing`. */
@@ -90,7 +92,9 @@ export class JobContext {
   ): Promise<Result | undefined> {
     const steps = this.#attempt.beginStep();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
-    return steps.optional(name, settings, (scope) => work(new Handle(scope, this.#attempt)));
+    return this.#attempt.call("Step", name, () =>
+      steps.optional(name, settings, (scope) => work(new Handle(scope, this.#attempt))),
+    );
   }
 
   /** A step whose rows and checkpoint commit together, in your own transaction: exactly once inside your Postgres. */
@@ -113,15 +117,17 @@ export class JobContext {
     begin: Begin<Tx>,
     run: (tx: Tx, step: StepHandle) => Promise<Result> | Result,
   ): Promise<Result> {
-    return runTxStep(this.#attempt, name, options, begin, run);
+    return this.#attempt.call("Step", name, () => runTxStep(this.#attempt, name, options, begin, run));
   }
 
   /** Sleeps durably: no slot is occupied, and a later attempt does not sleep again. Named like a step. */
   async sleep(name: string, time: Duration | Date): Promise<void> {
     this.#attempt.check();
-    if (await this.#attempt.steps.begin(name)) return;
-    const when = time instanceof Date ? { until: time.toISOString() } : { forMs: durationMs(time, "sleep") };
-    this.#attempt.suspend({ kind: "slept", ...when, waitingFor: "time", step: name }, `The job sleeps in "${name}"`);
+    return this.#attempt.call("Sleep", name, async () => {
+      if (await this.#attempt.steps.begin(name)) return;
+      const when = time instanceof Date ? { until: time.toISOString() } : { forMs: durationMs(time, "sleep") };
+      this.#attempt.suspend({ kind: "slept", ...when, waitingFor: "time", step: name }, `The job sleeps in "${name}"`);
+    });
   }
 
   /** Progress as a fraction from 0 to 1 or as done of total. Call it as often as you like: it is throttled. */
@@ -136,7 +142,7 @@ export class JobContext {
 
   /** Stores a file, complete or not at all. The producer is not called if an earlier attempt stored it. */
   async artifact(name: string, producer: ArtifactProducer): Promise<Artifact> {
-    return this.#attempt.artifacts().make(name, producer);
+    return this.#attempt.call("Artifact", name, () => this.#attempt.artifacts().make(name, producer));
   }
 
   /** The path of a readable copy of an artifact in the scratch directory; fetched if an earlier attempt stored it. */
@@ -191,7 +197,9 @@ export class JobContext {
     inputs: readonly NoInfer<Input>[],
     options: SpawnOptions<Mode> = {},
   ): Promise<Children<Results<Result, Mode>>> {
-    return spawnChildren(this.#attempt, pipeline, inputs, options);
+    return this.#attempt.call("Spawn", options.key ?? pipeline?.name, () =>
+      spawnChildren(this.#attempt, pipeline, inputs, options),
+    );
   }
 
   /**
@@ -200,7 +208,7 @@ export class JobContext {
    */
   async waitFor<Data = unknown>(event: string, schema?: Schema<unknown, Data>, options?: WaitOptions): Promise<Data>;
   async waitFor<Data>(event: string, schema?: Schema<unknown, Data>, options: WaitOptions = {}): Promise<Data> {
-    return waitForEvent(this.#attempt, event, schema, options);
+    return this.#attempt.call("Wait", event, () => waitForEvent(this.#attempt, event, schema, options));
   }
 
   /**
@@ -232,6 +240,6 @@ export class JobContext {
     run: (batch: Item[], handle: BatchHandle<Tx>) => Promise<Result> | Result,
     reducer?: Reducer<Value, Result>,
   ): Promise<Each | ReducedEach<Value>> {
-    return runEach(this.#attempt, name, items, options ?? {}, run, reducer);
+    return this.#attempt.call("List", name, () => runEach(this.#attempt, name, items, options ?? {}, run, reducer));
   }
 }

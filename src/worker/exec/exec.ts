@@ -36,6 +36,8 @@ export interface ExecHost extends OutputHost {
   env: Readonly<Record<string, string | undefined>>;
   /** Milliseconds from SIGTERM to SIGKILL. */
   graceMs: number;
+  /** Called when the command has ended or did not start. */
+  onEnd?(): void;
 }
 
 export interface ExecOptions extends OutputOptions, FailureOptions {
@@ -75,7 +77,14 @@ let startedCount = 0;
 export function exec(host: ExecHost, command: string, args: readonly string[] = [], options: ExecOptions = {}): Exec {
   const reader: Reader = { onRoom: () => {} };
   const loopLeft = new AbortController();
-  const result = run(host, command, args, options, reader, loopLeft.signal);
+  const runToEnd = async () => {
+    try {
+      return await run(host, command, args, options, reader, loopLeft.signal);
+    } finally {
+      host.onEnd?.();
+    }
+  };
+  const result = runToEnd();
   const iterate = () => {
     if (reader.queue) {
       throw new InvalidInput("The lines of this command are already being read", {

@@ -136,4 +136,12 @@ export const mutants = [
     old: "this.hasRun = true;",
     new: "",
   },
+  {
+    name: "a job completes although a step that it did not await is running",
+    killedBy: "test/attempt/steps.test.ts",
+    only: "is finished before the job completes",
+    file: "src/worker/attempt/attempt.ts",
+    old: "if (!attempt.suspended && !stop.reason) await orStopped(attempt.finishCalls());",
+    new: "",
+  },
 ];

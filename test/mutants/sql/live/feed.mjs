@@ -25,10 +25,10 @@ export const mutants = [
         new: "where l.id in (select (b ->> 'lease')::uuid from jsonb_array_elements(p_batches) b) order by l.id;",
       },
       {
-        old: `update stillwake.live_jobs j set seq = j.seq + jsonb_array_length(v_batch.lines), log_batch = coalesce(v_batch.batch, j.log_batch),
+        old: `update stillwake.live_jobs j set seq = j.seq + jsonb_array_length(v_lines), log_batch = coalesce(v_batch.batch, j.log_batch),
       progress = coalesce(nullif(v_batch.progress, 'null') || jsonb_build_object('at', v_now), j.progress)
     where`,
-        new: `select coalesce((select max(f.seq) from stillwake.feed f where f.job_id = j.id), 0) + jsonb_array_length(v_batch.lines) into last_seq
+        new: `select coalesce((select max(f.seq) from stillwake.feed f where f.job_id = j.id), 0) + jsonb_array_length(v_lines) into last_seq
     from stillwake.live_jobs j where`,
       },
       {
