@@ -1,9 +1,11 @@
 // Runs one job of a pipeline in a test, with the real engine, in this process. Waits (back-off, sleep, rate limits) are
 // skipped by moving the database's clock. The attempt can be made to die at a step, as if its runner had been killed.
+import pg from "pg";
 import { createStillwake } from "../client/client.ts";
 import type { EnqueueOptions } from "../client/enqueue-options.ts";
 import type { Job } from "../db/calls/job.ts";
 import type { LogRow } from "../db/calls/reads.ts";
+import { schemaName } from "../db/schema-check.ts";
 import { JobFailed } from "../errors.ts";
 import type { AnyImplementation } from "../worker/attempt/implement.ts";
 import type { WorkerOptions } from "../worker/options.ts";
@@ -91,7 +93,7 @@ export async function runJob<Code extends AnyImplementation>(
 async function waitForEnd(
   stillwake: ReturnType<typeof createStillwake>,
   id: string,
-  { url, schema, signals = {} }: RunJobOptions,
+  { url, schema, signals = {}, timeout = 20_000 }: RunJobOptions,
   deadline: number,
 ): Promise<Job> {
   const sent = new Set<string>();
@@ -101,7 +103,7 @@ async function waitForEnd(
     } catch (error) {
       const job = await stillwake.get(id);
       if (error instanceof JobFailed || job.state === "paused") return job;
-      if (performance.now() > deadline) throw error;
+      if (performance.now() > deadline) throw await timeoutError(job, { url, schema, timeout }, error);
       if (job.state === "queued" && job.waitingFor === "event" && sent.size < Object.keys(signals).length) {
         for (const [event, data] of Object.entries(signals)) {
           if (!sent.has(event)) await stillwake.signal(id, event, data);
@@ -115,6 +117,34 @@ async function waitForEnd(
       travelledMs += aheadMs;
     }
   }
+}
+
+/** Says what the job waits for, and how a test provides it. */
+async function timeoutError(
+  job: Job,
+  { url, schema, timeout }: { url: string; schema: string | undefined; timeout: number },
+  cause: unknown,
+): Promise<Error> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  const { rows } = await client
+    .query<{ awaits: string | null }>(`select awaits from ${schemaName(schema)}.live_jobs where id = $1`, [job.id])
+    .finally(() => client.end());
+  const why = describeWait(job, rows[0]?.awaits ?? null);
+  return new Error(`Job ${job.id} of "${job.pipeline}" has not ended within ${timeout} ms: ${why}`, { cause });
+}
+
+function describeWait({ state, waitingFor, children, runAt, attempt }: Job, awaits: string | null): string {
+  if (state !== "queued") return `it is ${state}, in attempt ${attempt}`;
+  if (waitingFor === "event") {
+    return `it waits for the event "${awaits}". Pass its data: signals: { ${JSON.stringify(awaits)}: … }`;
+  }
+  if (waitingFor === "children") {
+    const left = children ? children.total - children.completed - children.failed - children.cancelled : "some";
+    return `it waits for ${left} of its children, spawned as "${awaits}". Pass their pipelines: children: [ … ]`;
+  }
+  if (waitingFor === null) return "it is queued and was not claimed";
+  return `it waits for ${waitingFor === "time" ? "a time" : `its ${waitingFor}`}, until ${runAt?.toISOString() ?? "it is resumed"}`;
 }
 
 function poolOf({ pipeline }: AnyImplementation): string {

@@ -1154,6 +1154,31 @@ describe("a call that is not awaited", () => {
   });
 });
 
+describe("the progress of a completed job", () => {
+  it.each([
+    [
+      { done: 40, total: 100 },
+      { done: 100, total: 100 },
+    ],
+    [0.4, { fraction: 1 }],
+    [
+      { done: 7, total: 5 },
+      { done: 7, total: 5 },
+    ],
+  ])("is complete, although it last reported %o", async (reported, shown) => {
+    const { job } = await run((context) => context.progress(reported, "Two of five parts"));
+    expect(job.progress).toEqual({ ...shown, sentence: "Two of five parts", at: expect.any(String) });
+  });
+
+  it("stays as reported when the job fails", async () => {
+    const { job } = await run({ pipeline: once }, (context) => {
+      context.progress({ done: 40, total: 100 });
+      throw new Error("broken");
+    });
+    expect(job.progress).toMatchObject({ done: 40, total: 100 });
+  });
+});
+
 describe("the output of a job", () => {
   it.each([
     ["nothing", undefined, null],

@@ -42,6 +42,26 @@ describe("runJob", () => {
     });
   });
 
+  it("says which event a job waits for when its time is over", async () => {
+    const asking = implement(pipeline("asking"), (job) => job.waitFor("approval"));
+    await expect(runJob(asking, {}, { url, timeout: 500, signals: { other: 1 } })).rejects.toThrow(
+      /^Job \S+ of "asking" has not ended within 500 ms: it waits for the event "approval". Pass its data: signals: \{ "approval": … \}$/,
+    );
+  });
+
+  it("says which children a job waits for, and that a job is still running", async () => {
+    const parent = implement(pipeline("parent"), async (job) =>
+      (await job.spawn(scan, [{ repo: "a" }, { repo: "b" }])).done(),
+    );
+    await expect(runJob(parent, {}, { url, timeout: 500 })).rejects.toThrow(
+      /it waits for 2 of its children, spawned as "scan". Pass their pipelines: children: \[ … \]$/,
+    );
+    const endless = implement(pipeline("endless"), (job) =>
+      job.step("long", ({ signal }) => new Promise((resolve) => signal.addEventListener("abort", resolve))),
+    );
+    await expect(runJob(endless, {}, { url, timeout: 500 })).rejects.toThrow(/it is running, in attempt 1$/);
+  });
+
   it("skips waits: sleep, rate limits and back-off take no time", async () => {
     let limited = false;
     let failed = false;

@@ -307,6 +307,14 @@ begin
 end
 $$;
 
+-- The progress of a job that has completed: nothing of it is left, whatever its code reported last.
+create or replace function stillwake.complete_progress(p_progress jsonb) returns jsonb
+language sql immutable as $$
+  select p_progress || case when p_progress ? 'fraction' then '{"fraction": 1}' else '{}'::jsonb end
+    || case when jsonb_typeof(p_progress -> 'total') = 'number' and coalesce(jsonb_typeof(p_progress -> 'done'), 'number') = 'number'
+      then jsonb_build_object('done', greatest((p_progress ->> 'done')::numeric, (p_progress ->> 'total')::numeric)) else '{}'::jsonb end
+$$;
+
 -- The only way from live_jobs to ended_jobs, and the fence of completion: a row is moved only if epoch and lease match.
 -- The SET clauses pin the plan: one primary key lookup per job, planned once per session.
 create or replace function stillwake.end_jobs(
@@ -349,7 +357,8 @@ begin
     select g.id, coalesce(k.forget_on, stillwake.forget_on(v_now, '30 days')), p_state, g.created_at, g.run_at, g.expires_at, g.started_at,
       g.claimed_at, v_now, g.lease_id, g.epoch, g.seq, g.attempt, g.max_attempts,
       g.crashes, g.priority, g.pipeline, g.pool, g.worker, g.key, g.tenant, g.idempotency_key, g.input, g.output,
-      case when p_state <> 'completed' then coalesce(p_failure, g.failure) end, g.cancel, g.progress,
+      case when p_state <> 'completed' then coalesce(p_failure, g.failure) end, g.cancel,
+      case when p_state = 'completed' then stillwake.complete_progress(g.progress) else g.progress end,
       case when jsonb_typeof(g.missing) = 'array' then array(select jsonb_array_elements_text(g.missing)) end, p_outcome, g.version,
       g.webhooks, g.trace, g.parent_id, g.spawn, g.child_no, g.origin
     from gone g left join keep k on k.name = g.pipeline
