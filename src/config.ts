@@ -1,4 +1,6 @@
 // Reads the environment: the only file that does. Everything else receives plain values.
+import fs from "node:fs";
+import { parseEnv } from "node:util";
 import { InvalidInput } from "./errors.ts";
 
 export interface Config {
@@ -36,6 +38,8 @@ export interface Config {
   plain: true | undefined;
   /** The process was started by an npm script. */
   underNpm: true | undefined;
+  /** npm_config_user_agent: the package manager that started the process. */
+  userAgent: string | undefined;
 }
 
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
@@ -64,7 +68,27 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     dir: env.STILLWAKE_DIR || ".stillwake",
     plain: env.NO_COLOR || env.TERM === "dumb" ? true : undefined,
     underNpm: env.npm_lifecycle_event ? true : undefined,
+    userAgent: env.npm_config_user_agent || undefined,
   });
+}
+
+/** Adds the variables of ./.env that are not set to the environment of this process, and returns their names. */
+export function loadEnvFile(env: NodeJS.ProcessEnv = process.env): string[] {
+  let text: string;
+  try {
+    text = fs.readFileSync(".env", "utf8");
+  } catch (error) {
+    const { code } = error as { code?: string };
+    if (code === "ENOENT") return [];
+    throw new InvalidInput(`.env cannot be read: ${code}`, { remedy: "Check the file and its permissions" });
+  }
+  const values = parseEnv(text) as Record<string, string>;
+  const added = Object.keys(values).filter(
+    // A file in an untrusted directory must not redirect a token to another host.
+    (name) => env[name] === undefined && !(name === "STILLWAKE_SERVER" && env.STILLWAKE_TOKEN),
+  );
+  for (const name of added) env[name] = values[name];
+  return added;
 }
 
 function readMachine(env: NodeJS.ProcessEnv): Config["machine"] {
@@ -260,6 +284,17 @@ function decodePassword(text: string): string {
   } catch {
     return text;
   }
+}
+
+/**
+ * The environment of a package manager that installs another project: without the settings of an npm that started this
+ * process, except for where packages come from, and without NODE_ENV, which would leave out development dependencies.
+ */
+export function installEnvironment(env: NodeJS.ProcessEnv = process.env): NodeJS.ProcessEnv {
+  const kept = /^npm_config_(registry|cache|cafile|userconfig|globalconfig|.*proxy|.*offline|strict_ssl)$/i;
+  return Object.fromEntries(
+    Object.entries(env).filter(([name]) => name !== "NODE_ENV" && (!/^npm_/i.test(name) || kept.test(name))),
+  );
 }
 
 /** Removes variables that another module (a .env loader, for example) may have set again. */

@@ -11,6 +11,8 @@ export interface CommandContext {
   /** Positional arguments after the command name. */
   args: string[];
   config: Config;
+  /** The variables that come from ./.env. */
+  envNames: readonly string[];
   screen: Screen;
   /** All commands, for completion. */
   commands: readonly Command[];

@@ -4,26 +4,40 @@ import path from "node:path";
 import { pathToFileURL } from "node:url";
 import { InvalidInput } from "../errors.ts";
 import { checkPrices, type PriceTable } from "../orchestrator/prices.ts";
+import { prepareImport, typescriptRemedy } from "../worker/runner/typescript.ts";
 
-const NAMES = ["stillwake.config.ts", "stillwake.config.mts", "stillwake.config.js", "stillwake.config.mjs"];
+/** In the order of preference. */
+export const CONFIG_FILES = [
+  "stillwake.config.ts",
+  "stillwake.config.mts",
+  "stillwake.config.js",
+  "stillwake.config.mjs",
+];
 
-/** `file` is the value of --config. Without it, and without a file of a default name, returns an empty object. */
-export async function loadConfigFile(file: string | undefined): Promise<Record<string, unknown>> {
-  const found = file ?? NAMES.find((name) => fs.existsSync(name));
-  if (found === undefined) return {};
-  const full = path.resolve(found);
+/** `file` is the value of --config. Undefined without it and without a file of a default name. */
+export function findConfigFile(file: string | undefined): string | undefined {
+  const found = file ?? CONFIG_FILES.find((name) => fs.existsSync(name));
+  return found === undefined ? undefined : path.resolve(found);
+}
+
+/** An empty object without a file. `reload` reads the file again, after the given number of changes. */
+export async function loadConfigFile(file: string | undefined, reload = 0): Promise<Record<string, unknown>> {
+  const full = findConfigFile(file);
+  if (full === undefined) return {};
   if (!fs.existsSync(full)) {
     throw new InvalidInput(`${full} does not exist`, { field: "config", remedy: "Check --config" });
   }
   let loaded: { default?: unknown };
   try {
-    loaded = await import(pathToFileURL(full).href);
+    await prepareImport(full);
+    // Node keeps each module; another query makes it another module.
+    loaded = await import(`${pathToFileURL(full).href}${reload > 0 ? `?reload=${reload}` : ""}`);
   } catch (error) {
     if ((error as { code?: string }).code !== "ERR_UNKNOWN_FILE_EXTENSION") throw toLoadError(full, error);
     throw new InvalidInput(`This Node (${process.version}) cannot run TypeScript: ${full}`, {
       cause: error,
       field: "config",
-      remedy: 'Use Node 22.18 or later, start with NODE_OPTIONS="--import tsx", or write stillwake.config.mjs',
+      remedy: typescriptRemedy,
     });
   }
   if (typeof loaded.default !== "object" || loaded.default === null) {

@@ -45,6 +45,9 @@ const options = {
   enqueue: text,
   input: text,
   demo: flag,
+  // init
+  "dry-run": flag,
+  "no-install": flag,
   // machines
   "no-orchestrator": flag,
   same: flag,

@@ -26,7 +26,7 @@ Common options
   --help, --version
 
 Examples
-  stillwake init my-pipelines
+  stillwake init my-app
   stillwake migrate --url postgres://owner@localhost/app
   stillwake worker --pipelines ./pipelines
   stillwake enqueue extraction '{"repo":"acme/site"}' --follow

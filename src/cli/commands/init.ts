@@ -1,67 +1,63 @@
-// stillwake init: writes a starter project. Existing files are kept.
-import fs from "node:fs";
+// stillwake init: adds a starter in TypeScript to an empty directory or to an existing project, and installs the packages.
 import path from "node:path";
-import { InvalidInput } from "../../errors.ts";
 import { escapeLine } from "../../text/escape.ts";
+import { version } from "../../version.ts";
 import type { Command } from "../command.ts";
+import type { Change } from "../init/project.ts";
 
 export const initCommand: Command = {
   name: "init",
   group: "Get started",
-  summary: "write a starter project",
+  summary: "add a first pipeline to a new or an existing project",
   usage: ["[dir]"],
   args: [0, 1],
-  flags: { force: "also in a directory that is not empty; existing files are kept" },
+  flags: {
+    "dry-run": "show the changes and make none",
+    "no-install": "do not install the packages",
+  },
   examples: [
-    ["init my-pipelines", "then: cd my-pipelines && npm install && npm start"],
-    ["init", "in the current directory, which must be empty"],
+    ["init my-app", "a new project in TypeScript; then: cd my-app && npm start"],
+    ["init", "in this directory; files, scripts and dependencies that exist are kept"],
+    ["init --dry-run", "only show what would change"],
   ],
-  async run({ args: [dir = "."], flags, screen }) {
-    const { starterFiles } = await import("../dev/starter.ts");
-    const full = path.resolve(dir);
-    // A directory with nothing but .git counts as empty.
-    const existing = listFiles(full).filter((name) => name !== ".git");
-    if (existing.length > 0 && !flags.force) {
-      throw new InvalidInput(
-        `${escapeLine(full)} is not empty: it has ${escapeLine(existing.slice(0, 3).join(", "))}`,
-        {
-          field: "dir",
-          remedy: "Name a new directory, or pass --force: existing files are kept",
-        },
-      );
-    }
-    let created = 0;
-    for (const [name, text] of Object.entries(starterFiles(path.basename(full)))) {
-      const file = path.join(full, name);
-      fs.mkdirSync(path.dirname(file), { recursive: true });
-      try {
-        fs.writeFileSync(file, text, { flag: "wx" });
-        created += 1;
-      } catch (error) {
-        if ((error as { code?: string }).code !== "EEXIST") throw error;
-        screen.printStderr(`${name} exists and was kept.`);
+  async run({ args: [dir = "."], flags, config, screen }) {
+    const [{ applyPlan, planProject }, { install }] = await Promise.all([
+      import("../init/project.ts"),
+      import("../init/packages.ts"),
+    ]);
+    const plan = planProject(path.resolve(dir), config.userAgent);
+    const kind = plan.isExisting ? "an existing project; its files are kept" : "a new project";
+    screen.print(`Stillwake ${version} in ${escapeLine(plan.dir)}: ${kind}\n`);
+    screen.print(plan.changes.flatMap(formatChange).join("\n"));
+    if (flags.dryRun) {
+      screen.print("\nNothing was changed (--dry-run).");
+    } else {
+      applyPlan(plan);
+      if (!flags.noInstall) {
+        screen.print(`\nInstalling packages with ${plan.manager}; this can take a minute.`);
+        await install(plan.dir, plan.manager);
       }
     }
-    const relative = path.relative(process.cwd(), full);
-    const target = relative.startsWith("..") ? full : relative;
-    screen.print(`Created ${created} files in ${escapeLine(full)}. Next:\n`);
-    if (target)
-      screen.print(`  cd ${/^[\w./-]+$/.test(target) ? target : `'${escapeLine(target).replaceAll("'", "'\\''")}'`}`);
-    screen.print("  npm install\n  npm start");
+    for (const note of plan.notes) screen.print(`\n${note.split("\n").map(escapeLine).join("\n")}`);
+    const next = [
+      ...changeDirectory(plan.dir),
+      ...(flags.noInstall ? [`${plan.manager} install`] : []),
+      plan.devCommand,
+    ];
+    if (!flags.dryRun) screen.print(`\nNext:\n\n${next.map((line) => `  ${line}`).join("\n")}`);
     return 0;
   },
 };
 
-/** Empty for a directory that does not exist. */
-function listFiles(dir: string): string[] {
-  try {
-    return fs.readdirSync(dir);
-  } catch (error) {
-    const { code } = error as { code?: string };
-    if (code === "ENOENT") return [];
-    throw new InvalidInput(`${escapeLine(dir)} cannot be used for a project: ${code}`, {
-      field: "dir",
-      remedy: "Name a directory",
-    });
-  }
+function formatChange({ kind, file, details }: Change): string[] {
+  const isShort = kind === "keep" && details.length > 0;
+  const line = `  ${kind.padEnd(6)}  ${escapeLine(file)}${isShort ? ` (${details.join(", ")})` : ""}`;
+  return [line, ...(isShort ? [] : details.map((detail) => `            ${escapeLine(detail)}`))];
+}
+
+function changeDirectory(dir: string): string[] {
+  const relative = path.relative(process.cwd(), dir);
+  const target = relative.startsWith("..") ? dir : relative;
+  if (!target) return [];
+  return [`cd ${/^[\w./-]+$/.test(target) ? target : `'${escapeLine(target).replaceAll("'", "'\\''")}'`}`];
 }

@@ -50,7 +50,7 @@ async function runOrchestrator({ flags, config, screen }: CommandContext): Promi
     throw new InvalidInput("No pool has machines", {
       field: "pools",
       remedy:
-        "Add pools to stillwake.config.mjs: export default defineConfig({ pools: { scan: { provider: fly({ … }), max: 5 } } })",
+        "Add pools to stillwake.config.ts: export default defineConfig({ pools: { scan: { provider: fly({ … }), max: 5 } } })",
     });
   }
   const stopping = new AbortController();

@@ -4,6 +4,7 @@ import path from "node:path";
 import { pathToFileURL } from "node:url";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { type Implementation, isImplementation } from "../attempt/implement.ts";
+import { prepareImport, typescriptRemedy } from "./typescript.ts";
 
 const isModule = /\.(m?js|m?ts)$/;
 const isExcluded = /\.d\.m?ts$|\.(test|spec)\.m?[jt]s$/;
@@ -79,13 +80,14 @@ export function formatEmptyModule(file: string): string {
 
 async function load(file: string): Promise<Record<string, unknown>> {
   try {
+    await prepareImport(file);
     return await import(pathToFileURL(file).href);
   } catch (error) {
     if ((error as { code?: string }).code === "ERR_UNKNOWN_FILE_EXTENSION") {
       throw new InvalidInput(`This Node (${process.version}) cannot load TypeScript: ${file}`, {
         cause: error,
         field: "pipelines",
-        remedy: 'Use Node 22.18 or later, start with NODE_OPTIONS="--import tsx", or build to JavaScript first',
+        remedy: typescriptRemedy,
       });
     }
     if (error instanceof StillwakeError) throw error;

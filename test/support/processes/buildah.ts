@@ -1,10 +1,11 @@
 // Builds and runs container images with buildah, without a container engine. The base image is replaced by one made of
-// Debian packages and this machine's Node, under the same name. Needs root and access to Debian and npm.
+// Debian packages and a Node from npm, under the same name. Needs root and access to Debian and npm.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
 import { install } from "./debian.ts";
+import { installNode } from "./other-node.ts";
 
 interface Ended {
   code: number | null;
@@ -39,14 +40,15 @@ export class Buildah {
     return begin("buildah", args, this.#folder);
   }
 
-  /** Creates the base image of the Dockerfile: Debian by debootstrap, with this machine's Node and certificates, and the base's user. */
+  /** Creates the base image of the Dockerfile: Debian by debootstrap, with its major version of Node, this machine's certificates, and the base's user. */
   async createBaseImage(dockerfile: string): Promise<void> {
     const name = /^FROM (\S+)/m.exec(fs.readFileSync(dockerfile, "utf8"))![1]!;
     const root = path.join(this.#folder, "root");
     const packages = "--include=ca-certificates,libstdc++6";
     await output("debootstrap", ["--variant=minbase", packages, "bookworm", root], this.#folder);
     const local = path.join(root, "usr/local");
-    fs.copyFileSync(process.execPath, path.join(local, "bin/node"));
+    const [, major] = /^node:(\d+)\./.exec(name)!;
+    fs.copyFileSync(installNode(Number(major), this.#folder), path.join(local, "bin/node"));
     const npm = path.join(path.dirname(fs.realpathSync("/usr/bin/npm")), "..");
     fs.cpSync(npm, path.join(local, "lib/node_modules/npm"), { recursive: true, verbatimSymlinks: true });
     fs.symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", path.join(local, "bin/npm"));
