@@ -8,18 +8,20 @@ import type { Stillwake } from "../../client/client.ts";
 import type { DevPart, StillwakeConfig } from "../../client/define-config.ts";
 import { type Config, processEnvironment } from "../../config.ts";
 import { migrate } from "../../db/migrate.ts";
-import { InvalidInput, StillwakeError } from "../../errors.ts";
+import { InvalidInput, StillwakeError, UnknownPipeline } from "../../errors.ts";
 import { type EmbeddedPostgres, startPostgres } from "../../postgres/index.ts";
 import { createServer, type Listening, type StillwakeServer } from "../../server/index.ts";
 import { escapeLine } from "../../text/escape.ts";
+import { formatPlural } from "../../text/format.ts";
+import { findClosest } from "../../text/suggest.ts";
 import { version } from "../../version.ts";
 import { createWorker, openStore, type Worker } from "../../worker/index.ts";
 import type { WorkerOptions } from "../../worker/options.ts";
-import { formatEmptyModule } from "../../worker/runner/load-pipelines.ts";
+import { findModules, formatEmptyModule } from "../../worker/runner/load-pipelines.ts";
 import { ApiClient } from "../api-client.ts";
 import { parseInteger, parseJson, parsePort } from "../arguments.ts";
 import type { CommandContext } from "../command.ts";
-import { loadConfigFile } from "../config-file.ts";
+import { findConfigFile, loadConfigFile } from "../config-file.ts";
 import { checkSecretSetting } from "../connection.ts";
 import type { Flags } from "../flags.ts";
 import { followJob } from "../output/follow.ts";
@@ -28,6 +30,7 @@ import { withWaitNotice } from "../output/wait-notice.ts";
 import { readDevAddress, writeDevAddress } from "./address.ts";
 import { createDevMachines, type DevMachines, formatRelease, type ProjectPools } from "./machines.ts";
 import { onStopSignals } from "./stop.ts";
+import { type SourceWatch, watchSources } from "./watch.ts";
 
 /** Key of the job of --enqueue: an unfinished job of an earlier start is joined. */
 const FOLLOWED_KEY = "stillwake dev";
@@ -49,6 +52,8 @@ interface Project {
   /** The pools that have machines. */
   pools: ProjectPools;
   config: string | undefined;
+  /** The project's own pipelines, which are watched for changes. */
+  ownPipelines: string[];
   /** Whether the demo pipelines are loaded: without pipelines in the project, or with --demo. */
   hasDemo: boolean;
   part: StillwakeConfig["dev"];
@@ -58,7 +63,9 @@ interface Project {
 interface Open {
   postgres?: EmbeddedPostgres;
   server?: StillwakeServer;
+  /** Includes those that finish their jobs on old code. */
   workers: Worker[];
+  watch?: SourceWatch;
   machines?: DevMachines;
   part?: DevPart | undefined;
   removeAddress?: () => Promise<void>;
@@ -76,30 +83,34 @@ export async function runDev(context: CommandContext): Promise<number> {
     schema: flags.schema ?? context.config.schema,
     port: flags.port === undefined ? context.config.port : parsePort(flags.port),
   };
+  if (context.envNames.length > 0) screen.print(`  Read .env: ${escapeLine(context.envNames.join(", "))}`);
   const project = await readProject(flags);
   const open: Open = { workers: [] };
-  const stopping = onStopSignals(() => close(open), Boolean(config.underNpm));
+  const stopping = onStopSignals(() => close(open, screen), Boolean(config.underNpm));
   try {
-    const server = await start(open, config, project, screen, !flags.enqueue);
+    const server = await start(open, config, project, context);
     if (flags.enqueue) await enqueueAndFollow(context, server, flags.enqueue, input);
   } catch (error) {
     // Errors during the shutdown are caused by it.
     if (!stopping.begun) {
-      await close(open);
+      await close(open, screen);
       throw error;
     }
   }
   return 0;
 }
 
-async function readProject(flags: Flags): Promise<Project> {
-  const file = await loadConfigFile(flags.config);
+/** `reload`: the number of changes of the configuration file so far. */
+async function readProject(flags: Flags, reload = 0): Promise<Project> {
+  const file = await loadConfigFile(flags.config, reload);
   const { store, scratch, webhooks, lease, env, ...others } = file as Partial<WorkerOptions>;
   const pipelines = flags.pipelines ?? (others.pipelines as string | string[] | undefined);
   const hasDemo = pipelines === undefined || flags.demo === true;
+  const ownPipelines = [pipelines ?? []].flat();
   return {
+    ownPipelines,
     worker: {
-      pipelines: [...(hasDemo ? DEMO : []), ...[pipelines ?? []].flat()],
+      pipelines: [...(hasDemo ? DEMO : []), ...ownPipelines],
       ...(store && { store }),
       ...(scratch && { scratch }),
       ...(lease && { lease }),
@@ -118,8 +129,7 @@ async function start(
   open: Open,
   config: Config,
   project: Project,
-  screen: Screen,
-  mayEnqueueDemo: boolean,
+  { flags, screen }: CommandContext,
 ): Promise<StillwakeServer> {
   const { schema } = config;
   if (!config.databaseUrl) open.postgres = await startEmbeddedPostgres(config.dir, screen);
@@ -157,20 +167,27 @@ async function start(
   machines = createDevMachines({ url, schema, store, pools, dir: config.dir, env, project }, screen);
   if (machines) open.machines = machines;
   const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
-  const worker = { ...project.worker, environment: { ...processEnvironment(), ...env } };
-  await startWorkers(open, { url, schema, grace: GRACE, ...credentials, ...worker, store }, stillwake, screen);
+  const shared = { url, schema, grace: GRACE, ...credentials, environment: { ...processEnvironment(), ...env } };
+  const startAll = ({ worker }: Project) =>
+    startWorkers(open, { ...shared, ...worker, store: worker.store ?? store }, stillwake, screen);
+  let started: Promise<unknown> = Promise.resolve();
+  if (project.ownPipelines.length > 0) {
+    open.watch = await watchProject(open, project, { flags, screen, startAll, ready: () => started });
+  }
+  started = startAll(project);
+  await started;
   await machines?.start();
   const listening = await listenOnFreePort(server, config.port, screen);
   const database = open.postgres ? url : withoutPassword(url);
   open.removeAddress = writeDevAddress(config.dir, listening.url, database);
-  const demoEnqueued = project.hasDemo && mayEnqueueDemo && (await enqueueDemoOnce(stillwake));
+  const demoEnqueued = project.hasDemo && !flags.enqueue && (await enqueueDemoOnce(stillwake));
   const lines = [
     `Stillwake ${version} is at ${listening.url}`,
     demoEnqueued
       ? "Open it and watch demo-survivor lose its runner and resume. Then press Enqueue and start demo-report."
       : project.hasDemo
         ? "Open it, press Enqueue, and start demo-report or demo-survivor."
-        : "Open it, press Enqueue, and start one of your pipelines. Restart this after you change their code.",
+        : "Open it, press Enqueue, and start one of your pipelines. When you change their code, the next job runs the new code.",
     ...(open.part?.lines ?? []).map(escapeLine),
     `Stop with Ctrl-C. The data stays in ${open.postgres ? config.dir : database}, and jobs resume at the next start.`,
   ];
@@ -215,7 +232,13 @@ async function enqueueDemoOnce(stillwake: Stillwake): Promise<boolean> {
 }
 
 /** Starts one worker per pool without machines. The pools are known once the first worker has loaded the pipelines. */
-async function startWorkers(open: Open, options: WorkerOptions, stillwake: Stillwake, screen: Screen): Promise<void> {
+async function startWorkers(
+  open: Open,
+  options: WorkerOptions,
+  stillwake: Stillwake,
+  screen: Screen,
+): Promise<Worker[]> {
+  const started: Worker[] = [];
   const startWorker = async (pool: string) => {
     const worker = createWorker({ ...options, pool });
     const names: string[] = [];
@@ -224,18 +247,68 @@ async function startWorkers(open: Open, options: WorkerOptions, stillwake: Still
       // The workers of other pools load the same modules: reported once.
       if (event.kind === "module.empty" && pool === "default")
         screen.printStderr(escapeLine(formatEmptyModule(event.file)));
-      if (event.kind === "worker.draining" && event.active > 0) screen.print(formatRelease(event.active));
     });
+    started.push(worker);
     open.workers.push(worker);
+    void worker.done.then(() => open.workers.splice(open.workers.indexOf(worker), 1));
     await worker.start();
     return names;
   };
-  const names = await startWorker("default");
-  const machinePools = open.machines?.pools ?? [];
-  if (machinePools.includes("default")) await open.workers.pop()?.stop();
-  const pipelines = (await stillwake.pipelines()).filter(({ name }) => names.includes(name));
-  for (const pool of new Set(pipelines.map((pipeline) => pipeline.pool)))
-    if (pool !== "default" && !machinePools.includes(pool)) await startWorker(pool);
+  try {
+    const names = await startWorker("default");
+    const machinePools = open.machines?.pools ?? [];
+    if (machinePools.includes("default")) await started.pop()?.stop();
+    const pipelines = (await stillwake.pipelines()).filter(({ name }) => names.includes(name));
+    for (const pool of new Set(pipelines.map((pipeline) => pipeline.pool)))
+      if (pool !== "default" && !machinePools.includes(pool)) await startWorker(pool);
+    return started;
+  } catch (error) {
+    await Promise.all(started.map((worker) => worker.stop()));
+    throw error;
+  }
+}
+
+/**
+ * After a change, workers with the new code replace the old ones, which claim no more jobs and exit when those they run have ended. If the
+ * new code cannot be loaded, the old workers stay.
+ */
+function watchProject(
+  open: Open,
+  project: Project,
+  {
+    flags,
+    screen,
+    startAll,
+    ready,
+  }: { flags: Flags; screen: Screen; startAll(project: Project): Promise<Worker[]>; ready(): Promise<unknown> },
+): Promise<SourceWatch> {
+  const config = findConfigFile(flags.config);
+  let current = project;
+  let reloads = 0;
+  return watchSources({
+    entries: async () => [...(await findModules(current.ownPipelines)), ...(config ? [config] : [])],
+    async onChange(files) {
+      await ready();
+      const names = files.map((file) => escapeLine(path.relative(process.cwd(), file))).join(", ");
+      const old = [...open.workers];
+      const isNewConfig = config !== undefined && files.includes(config);
+      let next = current;
+      try {
+        if (isNewConfig) next = await readProject(flags, ++reloads);
+        await startAll(next);
+        current = next;
+      } catch (error) {
+        const { code, message } = error as { code?: string; message: string };
+        screen.printStderr(`  ${names} cannot be used, so the old code stays: ${code ? `${code}: ` : ""}${message}`);
+        return false;
+      }
+      const active = old.reduce((sum, worker) => sum + worker.health().active, 0);
+      for (const worker of old) void worker.drain("the code has changed", Number.POSITIVE_INFINITY);
+      const ends = `; ${formatPlural(active, "running job")} ${active === 1 ? "ends" : "end"} on the old code`;
+      screen.print(`  Reloaded ${names}: new jobs run the new code${active > 0 ? ends : ""}.`);
+      return isNewConfig;
+    },
+  });
 }
 
 /** Follows the job of --enqueue to its end. Everything else keeps running. */
@@ -246,6 +319,7 @@ async function enqueueAndFollow(
   input: unknown,
 ): Promise<void> {
   const { screen } = context;
+  await requirePipeline(server.stillwake, pipeline);
   const api = new ApiClient({ send: async (request) => server.fetch(request), screen });
   const body = { pipeline, input, key: FOLLOWED_KEY, onConflict: "join" };
   const { id, existing } = await api.call("POST", "/v1/jobs", { body });
@@ -255,9 +329,22 @@ async function enqueueAndFollow(
     screen.print(`\n${code === 0 ? "completed" : "ended"} job ${id}. Stillwake keeps running; stop with Ctrl-C.`);
 }
 
+async function requirePipeline(stillwake: Stillwake, name: string): Promise<void> {
+  const names = (await stillwake.pipelines()).map((pipeline) => pipeline.name);
+  if (names.includes(name)) return;
+  const closest = findClosest(name, names);
+  throw new UnknownPipeline(`There is no pipeline "${escapeLine(name)}"`, {
+    field: "enqueue",
+    remedy: closest ? `Did you mean ${closest}?` : `Pipelines: ${names.join(", ")}`,
+  });
+}
+
 /** Workers first, so that followers see the release of their job; Postgres last. */
-async function close({ postgres, server, workers, machines, part, removeAddress }: Open): Promise<void> {
+async function close({ postgres, server, workers, watch, machines, part, removeAddress }: Open, screen: Screen) {
+  watch?.close();
   await removeAddress?.();
+  const active = workers.reduce((sum, worker) => sum + worker.health().active, 0);
+  if (active > 0) screen.print(formatRelease(active));
   await Promise.all([...workers.map((worker) => worker.stop()), machines?.stop(server?.stillwake)]);
   // The project's web server may use ours. What it cannot close ends with the process.
   await Promise.resolve(part?.close?.()).catch(() => {});
