@@ -19,6 +19,7 @@ const CHECKS = {
   "mutants apply": ["scripts/mutants.mjs", "--check"],
   licences: ["scripts/licences.mjs"],
   package: ["node_modules/publint/src/cli.js", "--strict"],
+  "package create-stillwake": ["node_modules/publint/src/cli.js", "create-stillwake", "--strict"],
 };
 
 /** Runs every check, so that one report names all failures. Returns whether all passed. */

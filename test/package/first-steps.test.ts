@@ -79,67 +79,68 @@ describe("the commands of the README", { timeout: 5 * MINUTES }, () => {
     expect(existingCommands.slice(0, 2)).toEqual(["npm install stillwake", "npx stillwake init"]);
   });
 
-  it.each(cases)("in $project, as $user, on Node $node, lead to a job that survives kill -9", async (one) => {
-    const { project, user, node } = one;
-    const isEmpty = project === "an empty directory";
-    const home = path.join(base, `${isEmpty ? "empty" : "express"}-${user.replace(" ", "-")}-${node ?? ""}`);
-    fs.mkdirSync(home);
-    if (user === "nobody") fs.chownSync(home, NOBODY.uid, NOBODY.gid);
-    if (!isEmpty) await makeExpressProject(home, one);
-    const before = isEmpty ? {} : readFiles(home);
+  it.each(cases.map((one) => ({ ...one, on: one.node ? `Node ${one.node}` : "this Node" })))(
+    "in $project, as $user, on $on, lead to a job that survives kill -9",
+    async (one) => {
+      const { project, user, node } = one;
+      const isEmpty = project === "an empty directory";
+      const home = path.join(base, `${isEmpty ? "empty" : "express"}-${user.replace(" ", "-")}-${node ?? ""}`);
+      fs.mkdirSync(home);
+      if (user === "nobody") fs.chownSync(home, NOBODY.uid, NOBODY.gid);
+      if (!isEmpty) await makeExpressProject(home, one);
+      const before = isEmpty ? {} : readFiles(home);
 
-    const shell = new Shell(home, one);
-    const [first = "", second = "", start = "", kill = "", again = ""] = isEmpty ? emptyCommands : existingCommands;
-    const startedAt = performance.now();
-    await shell.run(first);
-    await shell.run(second);
-    const running = shell.start(start);
-    await running.prints("Counted sentence 4");
-    await shell.run(kill);
-    await waitFor(() => processesIn(home).length === 0, { timeout: 30_000, what: "the end of all processes" });
-    const resumed = shell.start(again);
-    await resumed.prints("completed job");
-    const seconds = (performance.now() - startedAt) / 1000;
-    const on = `${project}, ${user}${node === undefined ? "" : `, Node ${node}`}`;
-    recordFigure(`first steps: ${on}`, seconds, "s", "to a completed job that survived kill -9, warm npm cache");
-    // Not where other test files take the processors.
-    if (FULL) expect(seconds).toBeLessThan(120);
+      const shell = new Shell(home, one);
+      const [first = "", second = "", start = "", kill = "", again = ""] = isEmpty ? emptyCommands : existingCommands;
+      const startedAt = performance.now();
+      await shell.run(first);
+      await shell.run(second);
+      const running = shell.start(start);
+      await running.prints("Counted sentence 4");
+      await shell.run(kill);
+      await waitFor(() => processesIn(home).length === 0, { timeout: 30_000, what: "the end of all processes" });
+      const resumed = shell.start(again);
+      await resumed.prints("completed job");
+      const seconds = (performance.now() - startedAt) / 1000;
+      const on = `${project}, ${user}${node === undefined ? "" : `, Node ${node}`}`;
+      recordFigure(`first steps: ${on}`, seconds, "s", "to a completed job that survived kill -9, warm npm cache");
+      // Not where other test files take the processors.
+      if (FULL) expect(seconds).toBeLessThan(120);
 
-    const [, id] = /enqueued job (\S+)/.exec(running.output()) ?? [];
-    expect(resumed.output()).toContain(`resuming job ${id} of an earlier start`);
-    expect(resumed.output()).toMatch(/✓ Counted sentence 12 of 12\n[\s\S]*completed in /);
-    expect(running.child.signalCode ?? running.child.exitCode).not.toBe(0);
+      const [, id] = /enqueued job (\S+)/.exec(running.output()) ?? [];
+      expect(resumed.output()).toContain(`resuming job ${id} of an earlier start`);
+      expect(resumed.output()).toMatch(/✓ Counted sentence 12 of 12\n[\s\S]*completed in /);
+      expect(running.child.signalCode ?? running.child.exitCode).not.toBe(0);
 
-    // The other scripts of the starter, while it runs.
-    const prefix = isEmpty ? "" : "stillwake:";
-    expect(await shell.run(`npm run ${prefix}enqueue`)).toMatch(/\nenqueued job .*\ncompleted: \{.*"sentences":2\D/);
-    expect(
-      (await shell.run("npx stillwake jobs")).match(/\bwords .*\bcompleted\b|\bcompleted\b.* words\b/g),
-    ).toHaveLength(2);
-    resumed.child.kill("SIGTERM");
-    await waitFor(() => processesIn(home).length === 0, { timeout: 30_000, what: "the end of all processes" });
-    expect(await shell.run(`npm run ${prefix}test`)).toMatch(/^# pass 2$|^ℹ pass 2$/m);
-    await shell.run(`npm run ${prefix}typecheck`);
+      // The other scripts of the starter, while it runs.
+      const prefix = isEmpty ? "" : "stillwake:";
+      expect(await shell.run(`npm run ${prefix}enqueue`)).toMatch(/\nenqueued job .*\ncompleted: \{.*"sentences":2\D/);
+      expect(
+        (await shell.run("npx stillwake jobs")).match(/\bwords .*\bcompleted\b|\bcompleted\b.* words\b/g),
+      ).toHaveLength(2);
+      resumed.child.kill("SIGTERM");
+      await waitFor(() => processesIn(home).length === 0, { timeout: 30_000, what: "the end of all processes" });
+      expect(await shell.run(`npm run ${prefix}test`)).toMatch(/^# pass 2$|^ℹ pass 2$/m);
+      await shell.run(`npm run ${prefix}typecheck`);
 
-    // Nothing failed, and no line of any output is a warning.
-    expect(shell.transcript().match(/^.*\b(warn(ing)?|err(or)?!?|fail(ed|ure)|deprecated)\b.*$/gim) ?? []).toEqual(
-      // The summary of node --test.
-      shell.transcript().match(/^(#|ℹ) fail 0$/gm) ?? [],
-    );
-    if (isEmpty) return;
-    // The project still builds, and of its files only package.json and .gitignore have changed.
-    await shell.run("npm run build");
-    const after = readFiles(home);
-    const changed = Object.keys(before).filter((name) => before[name] !== after[name]);
-    expect(changed.sort()).toEqual([".gitignore", "package-lock.json", "package.json"]);
-    const manifest = JSON.parse(after["package.json"]!);
-    expect(manifest).toMatchObject({
-      ...expressManifest,
-      dependencies: expressManifest.dependencies,
-      scripts: expressManifest.scripts,
-    });
-    expect(after[".gitignore"]).toBe("node_modules\ndist\n.stillwake/\n.env\n");
-  });
+      // Nothing failed, and no line of any output is a warning.
+      const warning = /^.*\b(warn(ing)?|err(or)?!?|fail(ed|ure)|deprecated)\b.*$/gim;
+      expect(shell.transcript().match(warning) ?? []).toEqual([]);
+      if (isEmpty) return;
+      // The project still builds, and of its files only package.json and .gitignore have changed.
+      await shell.run("npm run build");
+      const after = readFiles(home);
+      const changed = Object.keys(before).filter((name) => before[name] !== after[name]);
+      expect(changed.sort()).toEqual([".gitignore", "package-lock.json", "package.json"]);
+      const manifest = JSON.parse(after["package.json"]!);
+      expect(manifest).toMatchObject({
+        ...expressManifest,
+        dependencies: expressManifest.dependencies,
+        scripts: expressManifest.scripts,
+      });
+      expect(after[".gitignore"]).toBe("node_modules\ndist\n.stillwake/\n.env\n");
+    },
+  );
 });
 
 /** Runs commands one after another, as a person types them. Asynchronously, because this process serves the packages. */

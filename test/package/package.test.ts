@@ -1,5 +1,5 @@
 // The published package: packed, installed into an empty project, and imported by every export path.
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -37,6 +37,8 @@ describe("the packed package", () => {
       "package.json",
       "LICENSE",
       "README.md",
+      "docs/reference/cli.md",
+      "docs/write/pipelines.md",
       "dist/index.js",
       "dist/index.d.ts",
       "dist/cli/index.js",
@@ -49,11 +51,64 @@ describe("the packed package", () => {
     expect(
       files.filter(
         (file) =>
-          !/^(dist\/.*\.(js|js\.map|d\.ts)|dist\/web\/.*\.(css|html|svg)|sql\/.*\.sql|src\/orchestrator\/prices\.json|package\.json|[A-Z]+(\.md)?)$/.test(
+          !/^(docs\/.*\.md|dist\/.*\.(js|js\.map|d\.ts)|dist\/web\/.*\.(css|html|svg)|sql\/.*\.sql|src\/orchestrator\/prices\.json|package\.json|[A-Z]+(\.md)?)$/.test(
             file,
           ),
       ),
     ).toEqual([]);
+  });
+
+  it("has links that work where it is published: to files in it, or to files that exist in the repository", () => {
+    const home = manifest.repository.url.replace(/^git\+|\.git$/g, "");
+    const broken = files
+      .filter((file) => file.endsWith(".md"))
+      .flatMap((file) => {
+        const text = fs.readFileSync(path.join(ROOT, file), "utf8");
+        return [...text.matchAll(/\]\(([^)#\s]+)/g)]
+          .map(([, target]) => target!)
+          .filter((target) => {
+            if (target.startsWith(home)) {
+              const [, inRepository] = /^\/(?:blob|tree|raw)\/main\/(.+)/.exec(target.slice(home.length)) ?? [];
+              return inRepository !== undefined && !fs.existsSync(path.join(ROOT, inRepository));
+            }
+            if (/^[a-z]+:/.test(target)) return false;
+            const full = path.posix.join(path.posix.dirname(file), target).replace(/\/$/, "");
+            return !files.some((name) => name === full || name.startsWith(`${full}/`));
+          })
+          .map((target) => `${file}: ${target}`);
+      });
+    expect(broken).toEqual([]);
+    expect(manifest).toMatchObject({ homepage: `${home}#readme`, bugs: `${home}/issues` });
+  });
+
+  it("has declarations that compile with skipLibCheck: false, in a project with only its own types", () => {
+    const entries = Object.keys(manifest.exports).filter((entry) => !/package\.json|react/.test(entry));
+    const imports = entries.map(
+      (entry, n) => `import * as m${n} from ${JSON.stringify(path.posix.join("stillwake", entry))};`,
+    );
+    const program = `${imports.join("\n")}\nconsole.log(${entries.map((_, n) => `m${n}`).join(", ")});\n`;
+    fs.writeFileSync(path.join(project, "all.ts"), program);
+    const options = ["--noEmit", "--strict", "--skipLibCheck", "false", "--target", "es2023", "--module", "nodenext"];
+    const tsc = path.join(ROOT, "node_modules/typescript/bin/tsc");
+    const args = [tsc, ...options, "--types", "node", "--lib", "es2023,dom,dom.iterable,esnext.disposable", "all.ts"];
+    const compile = () => {
+      const { stdout, status } = spawnSync(process.execPath, args, { cwd: project, encoding: "utf8" });
+      return { stdout, status };
+    };
+    expect(compile()).toEqual({ stdout: "", status: 0 });
+    const types = path.join(project, "node_modules/@types/pg");
+    fs.renameSync(types, `${types}-away`);
+    expect(compile().stdout).toMatch(/declaration file for module 'pg'/);
+    fs.renameSync(`${types}-away`, types);
+  });
+
+  it("is created by create-stillwake of the same version", () => {
+    const create = JSON.parse(fs.readFileSync(path.join(ROOT, "create-stillwake/package.json"), "utf8"));
+    const { version, engines, license } = manifest;
+    expect(create).toMatchObject({ version, engines, license, dependencies: { stillwake: version } });
+    const [packed] = JSON.parse(npm(["pack", "--dry-run", "--json"], path.join(ROOT, "create-stillwake")));
+    const names = packed.files.map((file: { path: string }) => file.path).sort();
+    expect(names).toEqual(["LICENSE", "README.md", "index.js", "package.json"]);
   });
 
   it("can be imported by every export path", () => {
