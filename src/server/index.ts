@@ -1,10 +1,12 @@
 // Package entry `stillwake/server`: the HTTP API and the dashboard, as a standalone server or as a fetch handler to mount.
+import type { RequestListener } from "node:http";
 import { createStillwake, type Stillwake } from "../client/client.ts";
 import { InvalidInput } from "../errors.ts";
 import { rejectUnknownOptions } from "../validate.ts";
 import { createApp } from "./app.ts";
 import { ServerContext, type ServerOptions } from "./context.ts";
 import { type Listening, type ListenOptions, listen } from "./http/listen.ts";
+import { mountFetch, mountListener } from "./http/mount.ts";
 import { routes } from "./routes.ts";
 
 export type { ServerOptions } from "./context.ts";
@@ -13,8 +15,12 @@ export type { Listening, ListenOptions } from "./http/listen.ts";
 export type * as api from "./schemas.ts";
 
 export interface StillwakeServer extends AsyncDisposable {
-  /** Handles one request. To mount it: `app.mount("/stillwake", server.fetch)`. */
+  /** Handles one request, without the mount path in its URL. In Hono: `app.mount("/stillwake", server.fetch)`. */
   fetch(request: Request, env?: unknown): Promise<Response>;
+  /** Handles one request whose URL contains the mount path, the option `path`: for Next.js and other fetch handlers. */
+  handle(request: Request, env?: unknown): Promise<Response>;
+  /** The same as a request listener of Node, for Express, NestJS, Fastify and `http.createServer`. */
+  readonly listener: RequestListener;
   listen(options?: ListenOptions): Promise<Listening>;
   /** The client that it uses. */
   readonly stillwake: Stillwake;
@@ -43,9 +49,12 @@ export function createServer(options: ServerOptions): StillwakeServer {
     await stillwake.close();
   }
 
+  const fetch = async (request: Request, env?: unknown) => app.fetch(request, env as object);
   const server: StillwakeServer = {
     stillwake,
-    fetch: async (request, env) => app.fetch(request, env as object),
+    fetch,
+    handle: mountFetch(fetch, context.base),
+    listener: mountListener(fetch, context.base),
     async listen(listenOptions = {}) {
       const listening = await listen(server.fetch, listenOptions, options.auth ?? "tokens");
       ports.add(listening);

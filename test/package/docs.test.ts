@@ -43,7 +43,7 @@ describe("the documentation", () => {
     fs.writeFileSync(path.join(dir, "tsconfig.json"), JSON.stringify(settings()));
     for (const page of pages) {
       for (const { line, code } of blocks(page)) {
-        const [, file] = /^\/\/ ([\w./-]+\.ts)\b/.exec(code) ?? [];
+        const [, file] = /^\/\/ ([\w./[\]-]+\.ts)\b/.exec(code) ?? [];
         const place = path.join(dir, file ?? `${page.replaceAll(/\W/g, "-")}-line-${line}.ts`);
         expect(fs.existsSync(place), `${page} shows ${file} a second time`).toBe(false);
         fs.mkdirSync(path.dirname(place), { recursive: true });
@@ -118,6 +118,8 @@ function settings() {
     compilerOptions: {
       ...compilerOptions,
       lib: [...compilerOptions.lib, "dom"],
+      // NestJS
+      experimentalDecorators: true,
       paths: Object.fromEntries(paths),
       noUnusedLocals: false,
       incremental: false,

@@ -265,4 +265,11 @@ export const mutants = [
     new: `    void reader;
 `,
   },
+  {
+    name: "the mount path of a request that a router has shortened is not read",
+    killedBy: "test/server/mount.test.ts",
+    file: "src/server/http/mount.ts",
+    old: 'originalUrl?.startsWith("/") ?',
+    new: 'originalUrl === "" ?',
+  },
 ];
