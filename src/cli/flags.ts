@@ -79,7 +79,6 @@ const options = {
   realtime: flag,
   "realtime-claim": text,
   // import
-  "dry-run": flag,
   map: list,
   "skip-invalid": flag,
   "no-keys": flag,

@@ -35,7 +35,7 @@ import { type SourceWatch, watchSources } from "./watch.ts";
 /** Key of the job of --enqueue: an unfinished job of an earlier start is joined. */
 const FOLLOWED_KEY = "stillwake dev";
 /** How long jobs may take to react to Ctrl-C before their runners are killed. They are released either way. */
-const GRACE = "1500ms";
+const GRACE = "1500ms" as const;
 /** How long open requests may take at the end. */
 const REQUEST_MS = 500;
 /** Duration of the first demo job: long enough to open a browser before its runner is killed. */

@@ -48,7 +48,7 @@ export default defineConfig({
 `;
 
 const contracts = `// The contracts of the pipelines, shared by the application and the workers.
-${importOf("{ pipeline }", "stillwake")}
+${importOf("{ pipeline }", "stillwake/contract")}
 ${importOf("{ z }", "zod")}
 
 export const words = pipeline("words", {
