@@ -1,7 +1,6 @@
 // stillwake init: adds a starter in TypeScript to an empty directory or to an existing project, and installs the packages.
 import path from "node:path";
 import { escapeLine } from "../../text/escape.ts";
-import { version } from "../../version.ts";
 import type { Command } from "../command.ts";
 import type { Change } from "../init/project.ts";
 
@@ -21,9 +20,10 @@ export const initCommand: Command = {
     ["init --dry-run", "only show what would change"],
   ],
   async run({ args: [dir = "."], flags, config, screen }) {
-    const [{ applyPlan, planProject }, { install }] = await Promise.all([
+    const [{ applyPlan, planProject }, { install }, { version }] = await Promise.all([
       import("../init/project.ts"),
       import("../init/packages.ts"),
+      import("../../version.ts"),
     ]);
     const plan = planProject(path.resolve(dir), config.userAgent);
     const kind = plan.isExisting ? "an existing project; its files are kept" : "a new project";
