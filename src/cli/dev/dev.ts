@@ -303,7 +303,9 @@ function watchProject(
         return false;
       }
       const active = old.reduce((sum, worker) => sum + worker.health().active, 0);
-      for (const worker of old) void worker.drain("the code has changed", Number.POSITIVE_INFINITY);
+      // A second call of drain() would stop the jobs of a worker that an earlier change has retired.
+      const retired = old.filter((worker) => worker.state === "working");
+      for (const worker of retired) void worker.drain("the code has changed", Number.POSITIVE_INFINITY);
       const ends = `; ${formatPlural(active, "running job")} ${active === 1 ? "ends" : "end"} on the old code`;
       screen.print(`  Reloaded ${names}: new jobs run the new code${active > 0 ? ends : ""}.`);
       return isNewConfig;

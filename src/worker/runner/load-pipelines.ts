@@ -93,7 +93,7 @@ async function load(file: string): Promise<Record<string, unknown>> {
     if (error instanceof StillwakeError) throw error;
     const frames = String((error as Error)?.stack)
       .split("\n")
-      .filter((line) => /^ +at (?!.*node:internal)/.test(line));
+      .filter((line) => /^ +at (?!.*(node:|\/node_modules\/(tsx|esbuild)\/))/.test(line));
     throw new StillwakeError("PIPELINES_BROKEN", [`${file} cannot be loaded: ${error}`, ...frames].join("\n"), {
       cause: error,
     });
