@@ -83,6 +83,17 @@ describe.skipIf(missing !== undefined)(`stillwake import bullmq${missing === und
     ]);
   });
 
+  it("says how many jobs it has moved when a later batch cannot be", async () => {
+    await queue.addBulk(Array.from({ length: 500 }, (_, to) => ({ name: "welcome", data: { to: String(to) } })));
+    await queue.add("monthly", { day: 1 });
+    const { code, stderr } = await importJobs("email", "--map", "email/monthly=unknown");
+    expect(code).toBe(1);
+    expect(stderr).toContain("500 jobs were moved before");
+    expect(await liveJobs()).toHaveLength(500);
+    expect(await queue.isPaused()).toBe(false);
+    expect(await queue.getWaitingCount()).toBe(1);
+  });
+
   it("takes the time of the next attempt of a job that has failed", async () => {
     await queue.add("welcome", { to: "a" }, { attempts: 3, backoff: { type: "fixed", delay: 600_000 } });
     const worker = new Worker("email", () => Promise.reject(new Error("no")), connection());

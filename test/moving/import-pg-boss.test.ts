@@ -240,7 +240,9 @@ describe("stillwake import pg-boss", () => {
     await sql("select pg_terminate_backend($1)", [pid]);
     await blocker.query("rollback");
     await sql("drop trigger wait on pgboss.job");
-    expect((await run).code).toBe(1);
+    const { code, stderr } = await run;
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^DATABASE_UNAVAILABLE: The connection was lost: .* Run the import again/);
     expect(await liveJobs()).toEqual([]);
     expect(await bossJobs()).toHaveLength(600);
     expect((await importJobs()).stdout).toContain("Moved 600 jobs.");
@@ -268,6 +270,20 @@ describe("stillwake import pg-boss", () => {
     expect(new Set((await liveJobs()).map(({ input }) => input.number)).size).toBe(700);
     expect(await liveJobs()).toHaveLength(700);
     expect((await rows.query("select from pgboss.job")).rowCount).toBe(0);
+  });
+
+  it("prints the report as JSON", async () => {
+    await boss.send("email", { to: "a" });
+    const { stdout } = await importJobs("--json");
+    expect(JSON.parse(stdout)).toMatchObject({
+      source: "pg-boss",
+      dryRun: false,
+      moved: 1,
+      invalid: 0,
+      queues: [{ name: "email", pipelines: ["email"], ready: 1, delayed: 0, running: 0, kept: 0, moved: 1 }],
+      schedules: [],
+      notes: [],
+    });
   });
 
   it("suggests the source that was meant", async () => {

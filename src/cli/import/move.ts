@@ -97,7 +97,8 @@ export class Mover {
       return [];
     });
     if (this.invalid > before && !this.#options.skipInvalid) {
-      throw new InvalidInput(`${formatPlural(this.invalid, "job")} cannot be stored: ${this.describeProblems()}`, {
+      const invalid = `${formatPlural(this.invalid, "job")} cannot be stored: ${this.describeProblems()}`;
+      throw new InvalidInput(`${invalid}; ${this.#describeMoved()}`, {
         field: "input",
         remedy: "Change or remove them in the source, or leave them there with --skip-invalid",
       });
@@ -197,6 +198,13 @@ export class Mover {
     }
   }
 
+  /** For an error: one transaction is rolled back as a whole, earlier batches of two stores are not. */
+  #describeMoved(): string {
+    return this.#options.idempotent && this.moved > 0
+      ? `${formatPlural(this.moved, "job was", "jobs were")} moved before`
+      : "nothing was moved";
+  }
+
   #unknownPipelines(queues: readonly string[]): UnknownPipeline {
     const names = queues.map((queue) => {
       const [base = queue, sub] = this.queues.has(queue) ? [queue] : queue.split("/");
@@ -204,7 +212,7 @@ export class Mover {
       return pipeline === queue ? `"${pipeline}"` : `"${pipeline}" (for ${queue})`;
     });
     return new UnknownPipeline(
-      `${names.length === 1 ? "Pipeline" : "Pipelines"} ${names.join(", ")} ${names.length === 1 ? "is" : "are"} not registered; nothing was moved`,
+      `${names.length === 1 ? "Pipeline" : "Pipelines"} ${names.join(", ")} ${names.length === 1 ? "is" : "are"} not registered; ${this.#describeMoved()}`,
       {
         field: "map",
         remedy: `Register with stillwake register, or name a registered one: --map ${queues[0]}=<pipeline>; stillwake pipelines lists them`,

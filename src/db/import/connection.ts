@@ -1,6 +1,6 @@
 // The connections of an import: one transaction on Stillwake's database, and one on the source where it is another.
 import pg from "pg";
-import { fromDatabase, isConnectionLoss } from "../../errors.ts";
+import { DatabaseUnavailable, fromDatabase, isConnectionLoss } from "../../errors.ts";
 import { closeConnection } from "../connection.ts";
 import { checkUrl, unavailableError } from "../database.ts";
 import { checkSchema, schemaName } from "../schema-check.ts";
@@ -45,6 +45,10 @@ export async function inTransaction<T>(client: pg.Client, keep: boolean, work: (
     return result;
   } catch (error) {
     await client.query("rollback").catch(() => {});
-    throw error;
+    if (!isConnectionLoss(error)) throw error;
+    throw new DatabaseUnavailable(`The connection was lost: ${(error as Error).message}`, {
+      cause: error,
+      remedy: "Run the import again: it moves no job twice, whether or not the last transaction was committed",
+    });
   }
 }
