@@ -60,7 +60,7 @@ begin
     ] as functions
     union all
     select 'stillwake_worker', array[
-      'register_pipeline', 'claim', 'settle_and_claim', 'heartbeat', 'settle', 'complete', 'fail', 'release', 'recover',
+      'register_pipeline', 'pipeline_pools', 'claim', 'settle_and_claim', 'heartbeat', 'settle', 'complete', 'fail', 'release', 'recover',
       'recover_absent', 'expire', 'hold_presence', 'listen', 'unlisten', 'save_checkpoints', 'save_checkpoint',
       'load_checkpoints', 'save_position', 'adopt', 'append_logs', 'progress', 'save_artifact', 'load_artifacts',
       'spawn', 'spawn_state', 'load_children', 'find_signal', 'take_signal', 'run_due_schedules', 'claim_webhooks',

@@ -9,7 +9,8 @@ export interface WorkerPresenceOptions {
   url: string;
   schema: string;
   worker: string;
-  pool: string;
+  /** The pools whose hints it receives. */
+  pools(): readonly string[];
   /** A pool with new work, "@worker" when a cancel or pause of one of its jobs was requested, or "#webhooks". */
   onHint(payload: string): void;
   onReady(): void;
@@ -81,8 +82,8 @@ export class WorkerPresence {
   }
 
   async #renew(client: pg.Client): Promise<void> {
-    const { schema, worker, pool } = this.#options;
-    await client.query(presenceStatements(schema).renew, [worker, pool, LISTED_FOR]);
+    const { schema, worker, pools } = this.#options;
+    for (const pool of pools()) await client.query(presenceStatements(schema).renew, [worker, pool, LISTED_FOR]);
     this.#renewedAt = performance.now();
   }
 }

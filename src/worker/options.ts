@@ -21,8 +21,10 @@ export interface WorkerOptions {
   schema?: string;
   /** Maximum number of connections. Default 4. */
   connections?: number;
-  /** The pool whose jobs it claims. Default "default". */
+  /** The only pool whose jobs it claims. Default: all pools of its pipelines. */
   pool?: string;
+  /** Pools that it does not serve, because machines do, for example. */
+  exceptPools?: readonly string[];
   /** Maximum number of concurrent jobs. Default: one per processor. */
   slots?: number;
   /** Results of implement(), or for isolation "process" modules, or directories of modules, that export them. */
@@ -85,7 +87,9 @@ export interface WorkerOptions {
 export interface WorkerSettings {
   database: DatabaseOptions;
   directUrl: string | undefined;
-  pool: string;
+  /** Undefined: all pools of its pipelines. */
+  pool: string | undefined;
+  exceptPools: readonly string[];
   slots: number;
   implementations: Implementation[];
   files: string[];
@@ -119,16 +123,18 @@ export interface WorkerSettings {
 }
 
 const known =
-  `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainTimeout idleExit minUptime machine until poll
+  `url directUrl schema connections pool exceptPools slots pipelines isolation name lease grace cancelGrace drainTimeout idleExit minUptime machine until poll
   pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spareRunners maxJobs env environment demandEvery webhooks crash`.split(
     /\s+/,
   );
 
 export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
   rejectUnknownOptions(options, known, "Worker");
-  const { url, pool = "default", name, machine, until } = options;
+  const { url, name, machine, until } = options;
+  // A machine belongs to one pool.
+  const pool = options.pool ?? (machine === undefined ? undefined : "default");
   if (!url) reject("url", "A worker needs the URL of its Postgres", "Pass url, or set STILLWAKE_DATABASE_URL");
-  if (!/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(pool))
+  if (pool !== undefined && !/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(pool))
     reject("pool", `${JSON.stringify(pool)} is not a valid pool name`, "Use lower-case letters, digits and _ . : -");
   if (name !== undefined && !/^[\w.:@-]{1,100}$/.test(name))
     reject("name", `${JSON.stringify(name)} is not a valid worker name`, "Use 1 to 100 letters, digits and _ . : @ -");
@@ -173,6 +179,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     },
     directUrl: options.directUrl === false ? undefined : (options.directUrl ?? url),
     pool,
+    exceptPools: options.exceptPools ?? [],
     slots,
     implementations,
     files,

@@ -10,7 +10,7 @@
 import fs from "node:fs/promises";
 import { registerDependency } from "../db/calls/flow.ts";
 import { registerPipeline } from "../db/calls/jobs.ts";
-import { nextDueInMs } from "../db/calls/worker.ts";
+import { nextDueInMs, readPipelinePools } from "../db/calls/worker.ts";
 import { Database } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
 import { newId } from "../ids.ts";
@@ -113,16 +113,16 @@ export function relay(options: RelayOptions): Relay {
     poll: "250ms",
   });
   const database = new Database({ ...settings.database, retryTimeout: `${maxDurationMs}ms` });
-  let prepared: Promise<LoadedPipeline[]> | undefined;
+  let prepared: Promise<Prepared> | undefined;
 
   const work = async (depth: number): Promise<Relayed> => {
     const startedAt = performance.now();
     prepared ??= prepare(database, settings);
-    const pipelines = await prepared.catch((error) => {
+    const ready = await prepared.catch((error) => {
       prepared = undefined;
       throw error;
     });
-    const { jobs, due } = await workWithin(database, settings, pipelines, startedAt, maxDurationMs);
+    const { jobs, due } = await workWithin(database, settings, ready, startedAt, maxDurationMs);
     let followed = "nothing is due";
     if (due && next === undefined) followed = "no next handler is set";
     else if (due && depth + 1 >= maxDepth) followed = "the depth limit is reached";
@@ -150,7 +150,12 @@ export function relay(options: RelayOptions): Relay {
   };
 }
 
-async function prepare(database: Database, settings: WorkerSettings): Promise<LoadedPipeline[]> {
+interface Prepared {
+  pipelines: LoadedPipeline[];
+  pools: string[];
+}
+
+async function prepare(database: Database, settings: WorkerSettings): Promise<Prepared> {
   await fs.mkdir(settings.scratchRoot, { recursive: true, mode: 0o700 });
   const runner = await createRunner(settings, "relay.", Number.POSITIVE_INFINITY);
   const pipelines = await runner.start();
@@ -158,7 +163,9 @@ async function prepare(database: Database, settings: WorkerSettings): Promise<Lo
     for (const dependency of dependencies) await registerDependency(database, dependency);
     await registerPipeline(database, name, policies);
   }
-  return pipelines;
+  const names = pipelines.map(({ name }) => name);
+  const pools = await readPipelinePools(database, names, settings.pool);
+  return { pipelines, pools: settings.pool === undefined ? [...pools.keys()] : [settings.pool] };
 }
 
 async function createRunner(settings: WorkerSettings, processTag: string, releaseAt: number): Promise<InProcessRunner> {
@@ -170,14 +177,14 @@ async function createRunner(settings: WorkerSettings, processTag: string, releas
 async function workWithin(
   database: Database,
   settings: WorkerSettings,
-  pipelines: LoadedPipeline[],
+  { pipelines, pools }: Prepared,
   startedAt: number,
   maxDurationMs: number,
 ): Promise<{ jobs: number; due: boolean }> {
   const deadline = startedAt + maxDurationMs;
   const worker = `relay-${newId()}`;
   const events = createWorkerEvents();
-  const claimable = claimableBy(settings.pool, pipelines);
+  const claimable = claimableBy(pools, pipelines);
   let jobs = 0;
   events.subscribe((event) => {
     if (event.kind === "attempt.started") jobs += 1;
@@ -199,6 +206,7 @@ async function workWithin(
     runners: withReleaseHook(runner, () => performance.now() > deadline - maxDurationMs / 4 && stopClaiming()),
     tracing: await loadTracing(),
     pipelines,
+    pools,
     worker,
     presence: () => null,
     hintsArrive: () => false,

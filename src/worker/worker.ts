@@ -9,9 +9,12 @@ import os from "node:os";
 import { runnerEnvironment, withheldNames } from "../config.ts";
 import { registerDependency } from "../db/calls/flow.ts";
 import { readDemand, registerPipeline } from "../db/calls/jobs.ts";
+import { readPipelinePools } from "../db/calls/worker.ts";
 import { Database } from "../db/database.ts";
 import { WorkerPresence } from "../db/worker-presence.ts";
+import { UnknownPool } from "../errors.ts";
 import { memoryUse, watchMemory } from "../memory.ts";
+import { findClosest } from "../text/suggest.ts";
 import { MAX_TIMER_MS, withTimeout } from "../timeout.ts";
 import { loadTracing, type Tracing } from "../tracing.ts";
 import { version } from "../version.ts";
@@ -35,7 +38,6 @@ const LIMITS_MS = 500;
 
 export class Worker {
   readonly name: string;
-  readonly pool: string;
   readonly events: WorkerEvents = createWorkerEvents();
   readonly metrics: Metrics;
   readonly #settings: WorkerSettings;
@@ -57,6 +59,7 @@ export class Worker {
   #forceStop: () => void = () => {};
   #onDone: (reason: string) => void = () => {};
   #jobs = 0;
+  #pools: readonly string[] = [];
   /** Resolves with the reason when the worker has stopped. */
   readonly done: Promise<string>;
 
@@ -65,13 +68,12 @@ export class Worker {
     this.#settings = settings;
     const { isolation, secrets, env, environment } = settings;
     this.#withheld = isolation === "process" ? withheldNames(secrets, env, environment).sort() : [];
-    this.pool = settings.pool;
     this.name =
       settings.machine ?? settings.name ?? `${os.hostname()}-${process.pid}-${randomBytes(3).toString("hex")}`;
     this.done = new Promise((resolve) => {
       this.#onDone = resolve;
     });
-    this.metrics = createMetrics(this.events, { labels: { pool: this.pool, worker: this.name } });
+    this.metrics = createMetrics(this.events, { labels: { worker: this.name } });
     this.events.subscribe((event) => {
       if (event.kind === "attempt.ended") this.#jobs += 1;
     });
@@ -84,7 +86,7 @@ export class Worker {
     this.#machine =
       settings.machine === undefined
         ? undefined
-        : new MachineRegistration(this.#database, { ...settings, machine: settings.machine });
+        : new MachineRegistration(this.#database, { ...settings, machine: settings.machine, pool: settings.pool! });
     this.#presence = settings.directUrl === undefined ? undefined : this.#createPresence(settings.directUrl);
     const { events, name } = this;
     const hintsArrive = () => this.#presence?.ready ?? false;
@@ -95,9 +97,14 @@ export class Worker {
     return this.#state;
   }
 
-  /** Resolves when the worker claims jobs. Waits for a database that is not reachable yet; throws if pipelines cannot be loaded. */
+  /** The pools it serves; empty before it has started. */
+  get pools(): readonly string[] {
+    return this.#pools;
+  }
+
+  /** Resolves when the worker claims jobs. Waits for a database that is not reachable yet; throws if pipelines cannot be loaded or its pool does not exist. */
   async start(): Promise<this> {
-    const { pool, slots, isolation, scratchRoot, until } = this.#settings;
+    const { slots, isolation, scratchRoot, until } = this.#settings;
     this.#startIdleTimer();
     await fs.mkdir(scratchRoot, { recursive: true, mode: 0o700 });
     await sweepScratch(scratchRoot).catch(() => {});
@@ -112,8 +119,20 @@ export class Worker {
     }
     const names = pipelines.map(({ name }) => name);
     if (until === "registered") return this.drain(`registered: ${names.join(", ")}`).then(() => this);
+    const pools = await this.#readPools(pipelines).catch(async (error) => {
+      if (this.#state !== "new") return undefined;
+      await this.#runners?.stop();
+      throw error;
+    });
+    if (!pools || this.#state !== "new") {
+      await this.#runners?.stop();
+      return this;
+    }
+    const { served, notServed } = pools;
+    this.#pools = Object.keys(served);
     this.#keeper = new Keeper({
       ...this.#settings,
+      pools: this.#pools,
       database: this.#database,
       events: this.events,
       runners: this.#runners!,
@@ -131,7 +150,7 @@ export class Worker {
     if (this.state !== "working") return this;
     if (accepted === false) void this.drain("the machine is to be stopped");
     const { name: worker, events } = this;
-    events.emit({ kind: "worker.started", worker, pool, slots, pipelines: names, isolation, version });
+    events.emit({ kind: "worker.started", worker, slots, pools: served, notServed, isolation, version });
     if (this.#withheld.length > 0) events.emit({ kind: "env.withheld", names: this.#withheld });
     this.#presence?.open();
     this.#startMonitors();
@@ -169,7 +188,7 @@ export class Worker {
   health(): Health {
     return {
       worker: this.name,
-      pool: this.pool,
+      pools: this.pools,
       active: this.#keeper?.active ?? 0,
       slots: this.#settings.slots,
       database: this.#databaseUp ? "up" : "down",
@@ -190,6 +209,21 @@ export class Worker {
       await registerPipeline(this.#database, name, settings);
     }
     return pipelines;
+  }
+
+  /** The pools of the pipelines, with their names: those that this worker serves, and the others. */
+  async #readPools(
+    pipelines: LoadedPipeline[],
+  ): Promise<{ served: Record<string, string[]>; notServed: Record<string, string[]> }> {
+    const { pool, exceptPools } = this.#settings;
+    const names = pipelines.map(({ name }) => name);
+    const pools = await readPipelinePools(this.#database, names, pool).catch((error) => {
+      throw error instanceof UnknownPool ? suggestPool(error, pool!, pipelines) : error;
+    });
+    if (pool !== undefined && !pools.has(pool)) pools.set(pool, []);
+    const isServed = (name: string) => (pool === undefined || name === pool) && !exceptPools.includes(name);
+    const select = (wanted: boolean) => Object.fromEntries([...pools].filter(([name]) => isServed(name) === wanted));
+    return { served: select(true), notServed: select(false) };
   }
 
   async #createRunners(tracing: Tracing): Promise<Runners> {
@@ -213,9 +247,9 @@ export class Worker {
       url,
       schema: this.#database.schema,
       worker: this.name,
-      pool: this.pool,
+      pools: () => this.#pools,
       onHint: (payload) => {
-        if (payload === this.pool) this.#keeper?.poke();
+        if (this.#pools.includes(payload)) this.#keeper?.poke([payload]);
         else if (payload === `@${this.name}`) this.#keeper?.heartbeat();
         else if (payload === "#webhooks") this.#webhookPump.poke();
       },
@@ -280,7 +314,7 @@ export class Worker {
   async #readDemand(): Promise<void> {
     if (!this.#databaseUp) return;
     const pools = await readDemand(this.#database).catch(() => []);
-    for (const { pool, claimable, running, oldest } of pools.filter(({ pool }) => pool === this.pool)) {
+    for (const { pool, claimable, running, oldest } of pools.filter(({ pool }) => this.#pools.includes(pool))) {
       const oldestSeconds = oldest ? Math.max(0, (Date.now() - oldest.getTime()) / 1000) : 0;
       this.events.emit({ kind: "demand", pool, claimable, running, oldestSeconds });
     }
@@ -362,6 +396,14 @@ export class Worker {
     });
     await withTimeout(Promise.race([settled, forced]), limitMs, undefined);
   }
+}
+
+function suggestPool({ message, remedy = "" }: UnknownPool, pool: string, pipelines: LoadedPipeline[]): UnknownPool {
+  const closest = findClosest(pool, [...new Set(pipelines.map(({ settings }) => String(settings.pool ?? "default")))]);
+  return new UnknownPool(message.slice(0, message.length - remedy.length).replace(/\. $/, ""), {
+    field: "pool",
+    remedy: closest ? `Did you mean "${closest}"? ${remedy}` : remedy,
+  });
 }
 
 /** How long an unused connection stays open: until the next poll, because a new connection costs more than a poll. */

@@ -480,6 +480,18 @@ describe("--pipelines", () => {
   });
 });
 
+describe("--pool", () => {
+  it("ends the worker if the pool exists nowhere, with the nearest one", async () => {
+    const result = await worker([...good(), "--url", database.url, "--pool", "defualt"]);
+    expect(result).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(
+        /^UNKNOWN_POOL: Pool "defualt" does not exist\. Did you mean "default"\? Known pools: /,
+      ),
+    });
+  });
+});
+
 describe("its log", () => {
   it("is one JSON object per line, without the password of the database", async () => {
     const { stdout } = await worker([...good(), "--url", nowhere, "--idle-exit", "2s"]);

@@ -38,7 +38,7 @@ const allowed: Record<Role, string[]> = {
     " ",
   ),
   worker:
-    "adopt append_logs check_breaker claim claim_webhooks complete demand expire fail find_signal heartbeat hold_presence listen load_artifacts load_checkpoints load_children machine_leaves machine_registered next_due now progress recover recover_absent register_breaker register_limit register_pipeline release report_breaker_result run_due_schedules save_artifact save_checkpoint save_checkpoints save_position schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal unlisten use_limit watchdog webhooks_due".split(
+    "adopt append_logs check_breaker claim claim_webhooks complete demand expire fail find_signal heartbeat hold_presence listen load_artifacts load_checkpoints load_children machine_leaves machine_registered next_due now pipeline_pools progress recover recover_absent register_breaker register_limit register_pipeline release report_breaker_result run_due_schedules save_artifact save_checkpoint save_checkpoints save_position schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
   reader:

@@ -187,3 +187,18 @@ language sql immutable as $$
   select coalesce(p_version between coalesce(p_oldest[array_position(p_pipelines, p_pipeline)], 1)
     and p_versions[array_position(p_pipelines, p_pipeline)], true)
 $$;
+
+-- The pools of these pipelines, with their names: what a worker serves by default. A worker of one pool passes it as p_pool. Raises SW003
+-- if that pool does not exist.
+create or replace function stillwake.pipeline_pools(p_pipelines text[], p_pool text default null)
+returns table (pool text, pipelines text[])
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if p_pool is not null and not exists (select from stillwake.pools p where p.name = p_pool) then
+    perform stillwake.refuse_unknown_pool(p_pool);
+  end if;
+  return query
+  select i.pool, array_agg(i.name order by i.name) from stillwake.pipelines i where i.name = any (p_pipelines)
+  group by i.pool order by i.pool;
+end
+$$;

@@ -11,12 +11,12 @@ import type { Flags } from "../flags.ts";
 export const workerCommand: Command = {
   name: "worker",
   group: "Run",
-  summary: "run the jobs of a pool",
+  summary: "run jobs",
   usage: [""],
   args: [0, 0],
   flags: {
     pipelines: pipelinesHelp,
-    pool: '<name> the pool to work for (default: "default")',
+    pool: "<name> the only pool to work for (default: all pools of its pipelines)",
     slots: "<n> concurrent jobs (default: one per CPU)",
     "idle-exit": "<time> exit after this time without a job, such as 60s",
     drain: "run jobs until none is left, then exit",

@@ -168,13 +168,13 @@ async function start(
   if (machines) open.machines = machines;
   const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
   const shared = { url, schema, grace: GRACE, ...credentials, environment: { ...processEnvironment(), ...env } };
-  const startAll = ({ worker }: Project) =>
-    startWorkers(open, { ...shared, ...worker, store: worker.store ?? store }, stillwake, screen);
+  const startNew = ({ worker }: Project) =>
+    startWorker(open, { ...shared, ...worker, store: worker.store ?? store }, screen);
   let started: Promise<unknown> = Promise.resolve();
   if (project.ownPipelines.length > 0) {
-    open.watch = await watchProject(open, project, { flags, screen, startAll, ready: () => started });
+    open.watch = await watchProject(open, project, { flags, screen, startNew, ready: () => started });
   }
-  started = startAll(project);
+  started = startNew(project);
   await started;
   await machines?.start();
   const listening = await listenOnFreePort(server, config.port, screen);
@@ -231,41 +231,30 @@ async function enqueueDemoOnce(stillwake: Stillwake): Promise<boolean> {
   return true;
 }
 
-/** Starts one worker per pool without machines. The pools are known once the first worker has loaded the pipelines. */
-async function startWorkers(
-  open: Open,
-  options: WorkerOptions,
-  stillwake: Stillwake,
-  screen: Screen,
-): Promise<Worker[]> {
-  const started: Worker[] = [];
-  const startWorker = async (pool: string) => {
-    const worker = createWorker({ ...options, pool });
-    const names: string[] = [];
-    worker.events.subscribe((event) => {
-      if (event.kind === "worker.started") names.push(...event.pipelines);
-      // The workers of other pools load the same modules: reported once.
-      if (event.kind === "module.empty" && pool === "default")
-        screen.printStderr(escapeLine(formatEmptyModule(event.file)));
-    });
-    started.push(worker);
-    open.workers.push(worker);
-    void worker.done.then(() => open.workers.splice(open.workers.indexOf(worker), 1));
-    await worker.start();
-    return names;
-  };
+/** Starts a worker for the pools without machines. */
+async function startWorker(open: Open, options: WorkerOptions, screen: Screen): Promise<void> {
+  const worker = createWorker({ ...options, exceptPools: open.machines?.pools ?? [] });
+  const isFirst = open.workers.length === 0;
+  worker.events.subscribe((event) => {
+    if (event.kind === "module.empty") screen.printStderr(escapeLine(formatEmptyModule(event.file)));
+    if (event.kind === "env.withheld" && isFirst) printWithheld(event.names, screen);
+  });
+  open.workers.push(worker);
+  void worker.done.then(() => open.workers.splice(open.workers.indexOf(worker), 1));
   try {
-    const names = await startWorker("default");
-    const machinePools = open.machines?.pools ?? [];
-    if (machinePools.includes("default")) await started.pop()?.stop();
-    const pipelines = (await stillwake.pipelines()).filter(({ name }) => names.includes(name));
-    for (const pool of new Set(pipelines.map((pipeline) => pipeline.pool)))
-      if (pool !== "default" && !machinePools.includes(pool)) await startWorker(pool);
-    return started;
+    await worker.start();
   } catch (error) {
-    await Promise.all(started.map((worker) => worker.stop()));
+    await worker.stop();
     throw error;
   }
+  // It was needed to register the pipelines.
+  if (worker.pools.length === 0) await worker.stop();
+}
+
+/** Settings of Stillwake itself are not worth a line here. */
+function printWithheld(names: readonly string[], screen: Screen): void {
+  const others = names.filter((name) => !name.startsWith("STILLWAKE_"));
+  if (others.length > 0) screen.printStderr(`  Pipeline code does not get ${others.join(", ")} (setting env).`);
 }
 
 /**
@@ -278,9 +267,9 @@ function watchProject(
   {
     flags,
     screen,
-    startAll,
+    startNew,
     ready,
-  }: { flags: Flags; screen: Screen; startAll(project: Project): Promise<Worker[]>; ready(): Promise<unknown> },
+  }: { flags: Flags; screen: Screen; startNew(project: Project): Promise<void>; ready(): Promise<unknown> },
 ): Promise<SourceWatch> {
   const config = findConfigFile(flags.config);
   let current = project;
@@ -295,7 +284,7 @@ function watchProject(
       let next = current;
       try {
         if (isNewConfig) next = await readProject(flags, ++reloads);
-        await startAll(next);
+        await startNew(next);
         current = next;
       } catch (error) {
         const { code, message } = error as { code?: string; message: string };

@@ -261,21 +261,34 @@ export async function saveArtifact(
   ]);
 }
 
+/** The pools of these pipelines, with the names of the pipelines of each. Throws UnknownPool if `pool` does not exist. */
+export async function readPipelinePools(
+  database: Database,
+  pipelines: string[],
+  pool: string | undefined,
+): Promise<Map<string, string[]>> {
+  const rows = await database.query<{ pool: string; pipelines: string[] }>(
+    `select pool, pipelines from ${database.schema}.pipeline_pools($1, $2)`,
+    [pipelines, pool ?? null],
+  );
+  return new Map(rows.map((row) => [row.pool, row.pipelines]));
+}
+
 export interface DueRequest {
-  pool: string;
+  pools: readonly string[];
   pipelines: string[];
   versions: number[];
   oldest: number[];
 }
 
-/** Milliseconds until something is due in this pool; negative when there is work now, null when nothing is scheduled. */
+/** Milliseconds until something is due in these pools; negative when there is work now, null when nothing is scheduled. */
 export async function nextDueInMs(
   database: Pick<Database, "query" | "schema">,
   request: DueRequest,
 ): Promise<number | null> {
   const [row] = await database.query<{ in_ms: string | null }>(
-    `select extract(epoch from ${database.schema}.next_due(array[$1], $2, $3, $4) - ${database.schema}.now()) * 1000 as in_ms`,
-    [request.pool, request.pipelines, request.versions, request.oldest],
+    `select extract(epoch from ${database.schema}.next_due($1, $2, $3, $4) - ${database.schema}.now()) * 1000 as in_ms`,
+    [request.pools, request.pipelines, request.versions, request.oldest],
   );
   return row?.in_ms == null ? null : Number(row.in_ms);
 }

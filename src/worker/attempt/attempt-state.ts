@@ -21,7 +21,6 @@ export interface AttemptHost {
   port: Port;
   stop: StopSignal;
   tracing: Tracing;
-  pool: string;
   graceMs: number;
   /** How long log lines are collected before they are sent to the keeper. */
   lingerMs: number;

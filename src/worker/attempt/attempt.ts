@@ -17,12 +17,12 @@ export async function runAttempt(
   assignment: Assignment,
   host: AttemptHost,
 ): Promise<Outcome> {
-  const { job, epoch, pipeline, trace } = assignment;
+  const { job, epoch, pipeline, pool, trace } = assignment;
   const { releaseAfter } = implementation.pipeline.options;
   const ownMs = releaseAfter === undefined ? Number.POSITIVE_INFINITY : limitMs(releaseAfter, "releaseAfter");
   const releaseAt = Math.min(host.releaseAt ?? Number.POSITIVE_INFINITY, performance.now() + ownMs);
   const attempt = new AttemptState(host, assignment, implementation, releaseAt);
-  const info = { job, pipeline, attempt: assignment.attempt, epoch, pool: host.pool, carrier: trace };
+  const info = { job, pipeline, attempt: assignment.attempt, epoch, pool, carrier: trace };
   const outcome = await host.tracing.attempt(info, async (note) => {
     const [reached, error] = await runCode(implementation, attempt);
     note(reached.kind, error === undefined ? undefined : attempt.redactor.redactError(error));

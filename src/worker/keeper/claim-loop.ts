@@ -1,6 +1,7 @@
 // The claim loop of a keeper. A round settles the finished attempts and claims jobs for the free slots, in one
 // statement and one commit. Two rounds may be in flight, so that Postgres works while this process prepares the next.
-// Attempts that finish in the same turn of the event loop are settled together.
+// Attempts that finish in the same turn of the event loop are settled together. A round claims from one pool; the pools
+// in which there may be work take turns.
 import { randomUUID } from "node:crypto";
 import type { JobState } from "../../db/calls/job.ts";
 import { type ClaimedJob, type ClaimRequest, settle, settleAndClaim } from "../../db/calls/worker.ts";
@@ -17,7 +18,8 @@ export interface ClaimLoopOptions {
   database: Database;
   events: WorkerEvents;
   tracing: Tracing;
-  request: Omit<ClaimRequest, "limit" | "presence" | "cursor" | "leaseId" | "held">;
+  request: Omit<ClaimRequest, "pool" | "limit" | "presence" | "cursor" | "leaseId" | "held">;
+  pools: readonly string[];
   slots: number;
   /** The number of jobs to claim in total. */
   maxClaims: number;
@@ -28,11 +30,11 @@ export interface ClaimLoopOptions {
   held(): Iterable<string>;
   /** Awaited before a claim, because a claim recovers expired leases: see Heartbeat.ensureFresh(). */
   ensureFresh(): Promise<void> | undefined;
-  onClaimed(job: ClaimedJob, claimedAt: number): void;
+  onClaimed(job: ClaimedJob, pool: string, claimedAt: number): void;
   /** The presence sent with a claim has changed since: other workers would take the new leases for those of a dead worker. */
   onPresenceChanged(): void;
   onSettled(finished: FinishedAttempt, refused: boolean): void;
-  /** A claim returned fewer jobs than it asked for: nothing else is claimable now. */
+  /** Claims returned fewer jobs than they asked for: nothing else is claimable now, or no slot is free for other pools. */
   onExhausted(claimed: number): void;
   /** After each round. `idle`: no job runs or is being settled, and the last claim returned none. */
   onRound(idle: boolean): void;
@@ -60,8 +62,10 @@ export class ClaimLoop {
   /** Attempts that Postgres refuses to settle in any way, with the timer of the next try. */
   readonly #rejected = new Map<FinishedAttempt, NodeJS.Timeout>();
   #claiming = false;
-  #claimDue = false;
-  #hinted = false;
+  /** The pools in which there may be work, the next one first. */
+  readonly #due = new Set<string>();
+  /** Those of which a hint reported it. */
+  readonly #hinted = new Set<string>();
   #scheduled = false;
   #inFlight = 0;
   /** Slots that claims in flight may fill. */
@@ -71,7 +75,9 @@ export class ClaimLoop {
   /** The leases that claims in flight may have taken. */
   readonly #requestedLeases = new Set<string>();
   /** Where the last claim ended in a pool that alternates between keys or tenants. */
-  #cursor: string | null = null;
+  readonly #cursors = new Map<string, string | null>();
+  /** A pool has nothing claimable, and onExhausted was not called yet: the number of jobs claimed since then. */
+  #exhausted: number | undefined;
   #closed = false;
 
   constructor(options: ClaimLoopOptions) {
@@ -119,15 +125,19 @@ export class ClaimLoop {
     for (const timer of this.#rejected.values()) clearTimeout(timer);
   }
 
-  /** There may be work; `hinted` when a hint reported it. */
-  requestClaim(hinted = false): void {
-    this.#claimDue = true;
-    this.#hinted ||= hinted;
+  /** There may be work in these pools; `hinted` when a hint reported it. */
+  requestClaim(pools: readonly string[] = this.#options.pools, hinted = false): void {
+    for (const pool of pools) {
+      this.#due.add(pool);
+      if (hinted) this.#hinted.add(pool);
+    }
     this.#schedule();
   }
 
   settle(finished: FinishedAttempt): void {
     this.#finished.push(finished);
+    // The end of a job can make others of its pool claimable: those of its key, for example.
+    this.#due.add(finished.leased.assignment.pool);
     this.#schedule();
   }
 
@@ -142,7 +152,7 @@ export class ClaimLoop {
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
-      const due = () => this.#finished.length > 0 || (this.#claiming && this.#claimDue && this.#freeSlots > 0);
+      const due = () => this.#finished.length > 0 || (this.#claiming && this.#due.size > 0 && this.#freeSlots > 0);
       while (this.#inFlight < MAX_ROUNDS_IN_FLIGHT && due()) void this.#round();
     });
   }
@@ -150,23 +160,31 @@ export class ClaimLoop {
   async #round(): Promise<void> {
     const finished = this.#takeFinished();
     const share = Math.ceil(this.#options.slots / MAX_ROUNDS_IN_FLIGHT);
-    const limit = this.#claiming ? Math.max(0, Math.min(this.#freeSlots, share, MAX_JOBS_PER_ROUND)) : 0;
+    const [pool] = this.#due;
+    const canClaim = this.#claiming && pool !== undefined;
+    const limit = canClaim ? Math.max(0, Math.min(this.#freeSlots, share, MAX_JOBS_PER_ROUND)) : 0;
     this.#inFlight += 1;
     this.#reserved += limit;
     try {
-      if (limit > 0) await this.#settleAndClaim(finished, limit);
+      if (limit > 0) await this.#settleAndClaim(finished, pool!, limit);
       else await this.#settle(finished);
       this.#failures = 0;
     } catch (error) {
       this.#reserved -= limit;
-      await this.#handleError(finished, error);
+      await this.#handleError(finished, pool, error);
       this.#reserved += limit;
     }
     this.#inFlight -= 1;
     this.#reserved -= limit;
     this.#schedule();
+    const mayClaim = this.#due.size > 0 && this.#freeSlots > 0;
+    if (this.#exhausted !== undefined && !mayClaim) {
+      const claimed = this.#exhausted;
+      this.#exhausted = undefined;
+      this.#options.onExhausted(claimed);
+    }
     const empty = this.#finished.length === 0 && this.#reserved === 0 && this.#options.active() === 0;
-    this.#options.onRound(empty && (!this.#claimDue || this.#freeSlots <= 0));
+    this.#options.onRound(empty && !mayClaim);
   }
 
   #takeFinished(): FinishedAttempt[] {
@@ -178,12 +196,11 @@ export class ClaimLoop {
     return this.#finished.splice(0, count);
   }
 
-  async #settleAndClaim(finished: FinishedAttempt[], limit: number): Promise<void> {
+  async #settleAndClaim(finished: FinishedAttempt[], pool: string, limit: number): Promise<void> {
     const { database, events, tracing, request, presence, ensureFresh } = this.#options;
-    const { onClaimed, onPresenceChanged, onExhausted } = this.#options;
-    const hinted = this.#hinted;
-    this.#claimDue = false;
-    this.#hinted = false;
+    const { onClaimed, onPresenceChanged } = this.#options;
+    const hinted = this.#hinted.delete(pool);
+    this.#due.delete(pool);
     const fresh = ensureFresh();
     if (fresh) await fresh;
     const sentAt = performance.now();
@@ -191,7 +208,8 @@ export class ClaimLoop {
     const sentPresence = presence();
     const leaseId = randomUUID();
     this.#requestedLeases.add(leaseId);
-    const claim = { ...request, limit, presence: sentPresence, cursor: this.#cursor, leaseId, held: this.held };
+    const cursor = this.#cursors.get(pool) ?? null;
+    const claim = { ...request, pool, limit, presence: sentPresence, cursor, leaseId, held: this.held };
     const { refused, claimed } = await tracing
       .claim(() => settleAndClaim(database, settlements, claim))
       .finally(() => this.#requestedLeases.delete(leaseId));
@@ -199,11 +217,11 @@ export class ClaimLoop {
     if (claimed.length === 0) events.emit({ kind: "claim.empty", hinted });
     else events.emit({ kind: "claimed", count: claimed.length, tookMs: performance.now() - sentAt });
     this.#claimed += claimed.length;
-    if (claimed.length > 0) this.#cursor = claimed[0]!.cursor;
-    for (const job of claimed) onClaimed(job, sentAt);
+    if (claimed.length > 0) this.#cursors.set(pool, claimed[0]!.cursor);
+    for (const job of claimed) onClaimed(job, pool, sentAt);
     if (claimed.length > 0 && presence() !== sentPresence) onPresenceChanged();
-    if (claimed.length === limit) this.#claimDue = true;
-    else onExhausted(claimed.length);
+    if (claimed.length === limit) this.#due.add(pool);
+    else this.#exhausted = (this.#exhausted ?? 0) + claimed.length;
   }
 
   async #settle(finished: FinishedAttempt[]): Promise<void> {
@@ -216,17 +234,21 @@ export class ClaimLoop {
     for (const attempt of finished) onSettled(attempt, refused.length > 0 && refused.includes(attempt.leased.job));
   }
 
-  async #handleError(finished: FinishedAttempt[], error: unknown): Promise<void> {
+  async #handleError(finished: FinishedAttempt[], pool: string | undefined, error: unknown): Promise<void> {
     if (this.#closed) return;
-    // No pipeline has registered this pool yet, so it has no jobs either.
-    this.#claimDue = !(error instanceof UnknownPool) || finished.length > 0;
+    // The pool was deleted since the start, so it has no jobs either.
+    const isGone = error instanceof UnknownPool && finished.length === 0;
+    if (pool !== undefined && !isGone) this.#due.add(pool);
     const separately = isRejection(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);
     if (finished.length > 0 && separately) {
       for (const attempt of finished) await this.#settleAlone(attempt);
       return;
     }
     this.#options.events.emit({ kind: "claim.failed", message: (error as Error).message });
-    if (!this.#claimDue) return this.#options.onExhausted(0);
+    if (isGone) {
+      this.#exhausted ??= 0;
+      return;
+    }
     this.#finished.unshift(...finished);
     await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#failures++, 100, 5000)));
   }

@@ -43,8 +43,8 @@ export class IdlePoll {
   #stopped = false;
   /** How often in a row a job was reported as due and the claim found none: other workers were faster. */
   #lostRaces = 0;
-  /** The last query found no waiting and no running job in this pool. */
-  #poolEmpty = false;
+  /** The last query found no waiting and no running job in these pools. */
+  #poolsEmpty = false;
 
   constructor(options: IdlePollOptions) {
     this.#options = options;
@@ -75,10 +75,10 @@ export class IdlePoll {
   async #queryNextDue(): Promise<void> {
     const { database, claimable, hintsArrive, pollMs, pollWithHintsMs } = this.#options;
     let waitMs = pollMs;
-    this.#poolEmpty = false;
+    this.#poolsEmpty = false;
     try {
       const inMs = await nextDueInMs(database, claimable);
-      this.#poolEmpty = inMs === null;
+      this.#poolsEmpty = inMs === null;
       const intervalMs = hintsArrive() ? pollWithHintsMs : pollMs;
       if (inMs !== null && inMs <= 0) waitMs = Math.min(intervalMs, 10 * 2 ** Math.min(this.#lostRaces++, 10));
       else waitMs = Math.min(intervalMs * (0.9 + Math.random() / 5), inMs ?? Number.POSITIVE_INFINITY);
@@ -93,12 +93,14 @@ export class IdlePoll {
   async #recoverAndClaim(): Promise<void> {
     const { database, events, claimable, held, ensureFresh } = this.#options;
     this.#timer = undefined;
-    // An empty pool has nothing to recover. A worker that has started and died since is found by the claim itself.
-    if (this.#poolEmpty) return this.#claim();
+    // Empty pools have nothing to recover. A worker that has started and died since is found by the claim itself.
+    if (this.#poolsEmpty) return this.#claim();
     try {
       await ensureFresh();
-      const count = await recoverStale(database, claimable.pool, held());
-      if (count > 0) events.emit({ kind: "recovered", count, reason: "stale" });
+      for (const pool of claimable.pools) {
+        const count = await recoverStale(database, pool, held());
+        if (count > 0) events.emit({ kind: "recovered", count, reason: "stale" });
+      }
     } catch {}
     this.#claim();
   }

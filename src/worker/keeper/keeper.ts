@@ -34,7 +34,8 @@ export interface KeeperOptions {
   tracing: Tracing;
   pipelines: LoadedPipeline[];
   worker: string;
-  pool: string;
+  /** The pools it claims from. */
+  pools: readonly string[];
   slots: number;
   leaseMs: number;
   graceMs: number;
@@ -75,7 +76,7 @@ export class Keeper {
   #onChange: (() => void)[] = [];
 
   constructor(options: KeeperOptions) {
-    const { database, events, worker, pool, leaseMs, pipelines } = options;
+    const { database, events, worker, pools, leaseMs, pipelines } = options;
     this.#options = options;
     this.#pipelines = new Map(pipelines.map((pipeline) => [pipeline.name, pipeline]));
     const onRefused = (lease: Lease, verb: string) => this.#onRefused(lease, verb);
@@ -91,7 +92,7 @@ export class Keeper {
       onRefused,
       registered: new Set(),
     };
-    const claimable = claimableBy(pool, pipelines);
+    const claimable = claimableBy(pools, pipelines);
     const ensureFresh = () => this.#heartbeat.ensureFresh();
     this.#claimLoop = new ClaimLoop({
       ...options,
@@ -99,7 +100,7 @@ export class Keeper {
       request: { ...claimable, worker, lease: `${leaseMs} milliseconds` },
       active: () => this.#active,
       held: () => this.#heldLeases(),
-      onClaimed: (job, claimedAt) => this.#start(job, claimedAt),
+      onClaimed: (job, pool, claimedAt) => this.#start(job, pool, claimedAt),
       onPresenceChanged: () => this.#heartbeat.sendNow(),
       onSettled: (finished, refused) => this.#onSettled(finished, refused),
       onExhausted: (claimed) => this.#idlePoll.schedule(claimed),
@@ -118,7 +119,7 @@ export class Keeper {
       held: () => this.#claimLoop.held,
       onDue: () => this.#claimLoop.requestClaim(),
     });
-    this.#scheduleTicker = new ScheduleTicker({ database, pool, full: () => this.#claimLoop.full });
+    this.#scheduleTicker = new ScheduleTicker({ database, pools, full: () => this.#claimLoop.full });
   }
 
   /** Called for every claim, with up to a thousand jobs. */
@@ -151,9 +152,9 @@ export class Keeper {
     this.#claimLoop.start();
   }
 
-  /** There may be work. */
-  poke(): void {
-    this.#claimLoop.requestClaim(true);
+  /** There may be work in these pools. */
+  poke(pools: readonly string[] = this.#options.pools): void {
+    this.#claimLoop.requestClaim(pools, true);
   }
 
   /** The presence changed, or a cancel or pause of a job was requested. */
@@ -209,9 +210,9 @@ export class Keeper {
 
   // Run
 
-  #start(job: ClaimedJob, claimedAt: number): void {
+  #start(job: ClaimedJob, pool: string, claimedAt: number): void {
     const { events, runners, database, onBusy, unsealer } = this.#options;
-    const assignment = toAssignment(job, database.schema);
+    const assignment = toAssignment(job, pool, database.schema);
     const leased = new LeasedJob(assignment, this.#pipelines.get(job.pipeline)!, claimedAt, this.#host);
     this.#jobs.set(leased.job, leased);
     this.#active += 1;
@@ -292,7 +293,7 @@ export class Keeper {
     const settlement = toSettlement(leased, outcome);
     if (!settlement) {
       this.#release(leased, outcome);
-      this.#claimLoop.requestClaim();
+      this.#claimLoop.requestClaim([leased.assignment.pool]);
       return;
     }
     const line = outcomeLogLine(outcome);

@@ -40,7 +40,7 @@ export class MachineRegistration {
 
   #leave(reason: string | null): Promise<boolean> {
     const { machine, pool } = this.#machine;
-    const request = { machine, ...claimableBy(pool, this.#pipelines) };
+    const request = { machine, pool, ...claimableBy([pool], this.#pipelines) };
     return withTimeout(leaveMachine(this.#database, request, reason), LEAVE_TIMEOUT_MS, true);
   }
 }

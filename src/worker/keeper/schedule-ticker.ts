@@ -1,4 +1,4 @@
-// Runs the due schedules of the pool while every slot of the worker is taken. Normally the claim does that; a full
+// Runs the due schedules of the pools while every slot of the worker is taken. Normally the claim does that; a full
 // worker does not claim, and a long job must not delay schedules. Short jobs free a slot before the first query.
 
 import { runDueSchedules } from "../../db/calls/worker.ts";
@@ -6,7 +6,7 @@ import type { Database } from "../../db/database.ts";
 
 export interface ScheduleTickerOptions {
   database: Database;
-  pool: string;
+  pools: readonly string[];
   /** Every slot is taken, and the worker would claim if one were free. */
   full(): boolean;
 }
@@ -44,14 +44,16 @@ export class ScheduleTicker {
   }
 
   async #tick(): Promise<void> {
-    const { database, pool, full } = this.#options;
+    const { database, pools, full } = this.#options;
     this.#timer = undefined;
     if (!full()) return;
     this.#querying = true;
     let waitMs = MAX_MS;
     try {
-      const inMs = await runDueSchedules(database, pool);
-      waitMs = Math.min(MAX_MS * (0.9 + Math.random() / 10), Math.max(MIN_MS, inMs ?? MAX_MS));
+      for (const pool of pools) {
+        const inMs = await runDueSchedules(database, pool);
+        waitMs = Math.min(waitMs, MAX_MS * (0.9 + Math.random() / 10), Math.max(MIN_MS, inMs ?? MAX_MS));
+      }
     } catch {
       // The next due time is unknown: query again after MAX_MS.
     }

@@ -7,9 +7,11 @@ export type WorkerEvent =
   | {
       kind: "worker.started";
       worker: string;
-      pool: string;
       slots: number;
-      pipelines: string[];
+      /** The pools it serves, with the names of their pipelines. */
+      pools: Record<string, string[]>;
+      /** Pools of its other pipelines, which it does not serve. */
+      notServed: Record<string, string[]>;
       isolation: string;
       version: string;
     }

@@ -7,7 +7,7 @@ import type { Metrics } from "./metrics.ts";
 
 export interface Health {
   worker: string;
-  pool: string;
+  pools: readonly string[];
   active: number;
   slots: number;
   database: "up" | "down";
@@ -91,10 +91,10 @@ function createRoutes({ metrics, health, wake }: WorkerHttpOptions): Routes {
 
 /** 503 means that this worker claims no jobs now. Use /live to decide about a restart. */
 function healthReply(health: Health): Reply {
-  const { worker, pool, active, slots, database, hints, draining, rejectedSettlements, lastHeartbeatAgoMs } = health;
+  const { worker, pools, active, slots, database, hints, draining, rejectedSettlements, lastHeartbeatAgoMs } = health;
   const status = database === "down" ? "database down" : draining ? "draining" : "ok";
   const counts = { active, slots, rejectedSettlements, lastHeartbeatAgoMs };
-  const body = { status, worker, pool, database, hints, draining, ...counts };
+  const body = { status, worker, pools, database, hints, draining, ...counts };
   return { status: status === "ok" ? 200 : 503, type: "application/json", body: JSON.stringify(body) };
 }
 

@@ -15,8 +15,8 @@ export interface Metrics {
 export interface MetricsOptions {
   /** Prefix of every metric name. */
   prefix?: string;
-  /** Labels of every sample. */
-  labels?: { pool: string; worker: string };
+  /** Labels of every sample; `pool` with the pools it serves, separated by commas, follows when the worker has started. */
+  labels?: Readonly<Record<string, string>>;
   /** Called at every scrape. */
   memory?: () => { fraction: number };
 }
@@ -112,7 +112,10 @@ export function createMetrics(
   recovered.inc({ reason: "absent" }, 0);
   database.set(1);
 
+  const addPools = ({ pools }: EventOf<"worker.started">) =>
+    labels && registry.setDefaultLabels({ ...labels, pool: Object.keys(pools).join(",") });
   const count: { [Kind in WorkerEvent["kind"]]?: (event: EventOf<Kind>) => void } = {
+    "worker.started": addPools,
     "attempt.started": () => {
       active++;
     },

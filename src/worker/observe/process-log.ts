@@ -55,7 +55,7 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
     "worker.started": {
       level: "info",
       format: (e) =>
-        `worker ${e.worker} started: ${count(e.slots, "slot")} in pool ${e.pool} for ${e.pipelines.join(", ")} (isolation ${e.isolation}, version ${e.version})`,
+        `worker ${e.worker} started: ${count(e.slots, "slot")} for ${formatPools(e.pools)}${Object.keys(e.notServed).length > 0 ? `; not served: ${formatPools(e.notServed)}` : ""} (isolation ${e.isolation}, version ${e.version})`,
     },
     "env.withheld": {
       level: "info",
@@ -154,6 +154,12 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
     },
     "logs.dropped": { level: "warn", format: (e) => `dropped ${count(e.lines, "log line")} of job ${e.job}` },
   };
+}
+
+/** Such as "pool default (clip, report), pool scan (scan)". */
+function formatPools(pools: Record<string, string[]>): string {
+  const served = Object.entries(pools).map(([pool, names]) => `pool ${pool} (${names.join(", ") || "no pipeline"})`);
+  return served.join(", ") || "no pool";
 }
 
 function count(amount: number, thing: string): string {

@@ -12,7 +12,6 @@ import { StopSignal } from "./stop-signal.ts";
 export interface InProcessRunnerOptions {
   implementations: Implementation[];
   tracing: Tracing;
-  pool: string;
   processTag: string;
   graceMs: number;
   env: Readonly<Record<string, string | undefined>>;
@@ -44,13 +43,12 @@ export class InProcessRunner implements Runners {
 
   run(assignment: Assignment, port: Port): Run {
     const stop = new StopSignal();
-    const { tracing, pool, processTag, graceMs, env, crash, releaseAt = Number.POSITIVE_INFINITY } = this.#options;
+    const { tracing, processTag, graceMs, env, crash, releaseAt = Number.POSITIVE_INFINITY } = this.#options;
     // No object spread: tens of thousands of these are created per second.
     const outcome = runAttempt(this.#byName.get(assignment.pipeline)!, assignment, {
       port,
       stop,
       tracing,
-      pool,
       processTag,
       graceMs,
       lingerMs: 0,

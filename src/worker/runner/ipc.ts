@@ -27,7 +27,6 @@ export type FromRunner =
   | { kind: "ended"; run: number; outcome: Outcome; stray: boolean };
 
 export interface RunnerSettings {
-  pool: string;
   graceMs: number;
   processTag: string;
   tickMs: number;

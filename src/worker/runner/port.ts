@@ -25,6 +25,8 @@ export interface Assignment {
   epoch: string;
   lease: string;
   pipeline: string;
+  /** The pool it was claimed from. */
+  pool: string;
   input: unknown;
   attempt: number;
   maxAttempts: number;
@@ -42,12 +44,13 @@ export interface Assignment {
   schema: string;
 }
 
-export function toAssignment(job: ClaimedJob, schema: string): Assignment {
+export function toAssignment(job: ClaimedJob, pool: string, schema: string): Assignment {
   return {
     job: job.job_id,
     epoch: job.epoch,
     lease: job.lease_id,
     pipeline: job.pipeline,
+    pool,
     input: job.input,
     attempt: job.attempt,
     maxAttempts: job.max_attempts,
@@ -161,10 +164,10 @@ export interface LoadedPipeline {
   silenceMs: number;
 }
 
-/** Which jobs of a pool a worker with these pipelines can claim. */
-export function claimableBy(pool: string, pipelines: readonly LoadedPipeline[]): DueRequest {
+/** Which jobs of these pools a worker with these pipelines can claim. */
+export function claimableBy(pools: readonly string[], pipelines: readonly LoadedPipeline[]): DueRequest {
   return {
-    pool,
+    pools,
     pipelines: pipelines.map(({ name }) => name),
     versions: pipelines.map(({ version }) => version),
     oldest: pipelines.map(({ version, onOlder }) => (onOlder === "wait" ? version : 1)),

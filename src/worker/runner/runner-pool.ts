@@ -20,7 +20,6 @@ import { checkOutcome, describeExit, restoreInfinity } from "./runner-exit.ts";
 export interface RunnerPoolOptions {
   events: WorkerEvents;
   files: string[];
-  pool: string;
   slots: number;
   /** Runners beyond the slots, ready to replace one that died. */
   spareRunners: number;
@@ -189,7 +188,7 @@ export class RunnerPool implements Runners {
   }
 
   #spawn(): void {
-    const { env, withheld, runAs, heapMb, files, pool, graceMs } = this.#options;
+    const { env, withheld, runAs, heapMb, files, graceMs } = this.#options;
     const name = `r${++this.#started}`;
     const processTag = `${this.#options.processTag}${name}.`;
     const child = fork(RUNNER_FILE, [], {
@@ -229,7 +228,7 @@ export class RunnerPool implements Runners {
         void this.#onExit(runner, code, signal);
       });
     });
-    send(runner, { kind: "load", files, withheld, settings: { pool, graceMs, processTag, tickMs: 1000 } });
+    send(runner, { kind: "load", files, withheld, settings: { graceMs, processTag, tickMs: 1000 } });
   }
 
   /** User code can forge any message: an invalid one kills this runner and affects no other job. */

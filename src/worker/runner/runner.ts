@@ -94,13 +94,12 @@ async function run(run: number, assignment: Assignment): Promise<void> {
     current = { run, port, stop, fail };
   });
   uncaught.catch(() => {});
-  const { pool, graceMs, processTag } = settings;
+  const { graceMs, processTag } = settings;
   const before = childrenFingerprint();
   const host = {
     port,
     stop,
     tracing,
-    pool,
     graceMs,
     lingerMs: 20,
     env,

@@ -49,8 +49,8 @@ export const mutants = [
     killedBy: "test/worker/network.test.ts",
     only: "do not recover its own job",
     file: "src/worker/keeper/idle-poll.ts",
-    old: "recoverStale(database, claimable.pool, held())",
-    new: "recoverStale(database, claimable.pool, [])",
+    old: "recoverStale(database, pool, held())",
+    new: "recoverStale(database, pool, [])",
   },
   {
     name: "a worker without a free slot runs no schedules",

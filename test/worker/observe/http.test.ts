@@ -8,7 +8,7 @@ import { createMetrics } from "../../../src/worker/observe/metrics.ts";
 
 const healthy: Health = {
   worker: "w1",
-  pool: "gpu",
+  pools: ["gpu"],
   active: 2,
   slots: 4,
   database: "up",

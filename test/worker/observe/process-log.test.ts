@@ -48,7 +48,15 @@ describe("an event", () => {
 
   const levels: [WorkerEvent, string][] = [
     [
-      { kind: "worker.started", worker: "w", pool: "p", slots: 1, pipelines: [], isolation: "process", version: "1" },
+      {
+        kind: "worker.started",
+        worker: "w",
+        slots: 1,
+        pools: { p: [] },
+        notServed: {},
+        isolation: "process",
+        version: "1",
+      },
       "info",
     ],
     [{ kind: "worker.draining", reason: "SIGTERM", active: 2, limitMs: 30_000 }, "info"],

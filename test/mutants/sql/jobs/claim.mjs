@@ -4,6 +4,20 @@ export const killedBy = "test/claim/claim.test.ts";
 
 export const mutants = [
   {
+    name: "a worker may serve a pool that does not exist",
+    killedBy: "test/worker/pools.test.ts",
+    only: "exists nowhere",
+    old: "perform stillwake.refuse_unknown_pool(p_pool);\n  end if;\n  return query",
+    new: "null;\n  end if;\n  return query",
+  },
+  {
+    name: "a worker serves the pools of all pipelines",
+    killedBy: "test/worker/pools.test.ts",
+    only: "serves all pools of its pipelines",
+    old: "where i.name = any (p_pipelines)\n  group",
+    new: "where true\n  group",
+  },
+  {
     name: "the attempt is not counted at the claim",
     killedBy: "test/model/model.test.ts",
     old: "attempt = j.attempt + 1, worker",
