@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { LogWriter } from "../../src/worker/attempt/log-writer.ts";
-import { implement } from "../../src/worker/index.ts";
+import { implement, type JobContext } from "../../src/worker/index.ts";
 import { Redactor } from "../../src/worker/redact/redact.ts";
 import type { LogLine, Port, Progress } from "../../src/worker/runner/port.ts";
 import { deferred } from "../support/deferred.ts";
@@ -10,6 +10,7 @@ import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const { run, start, stillwake, until, logs: readLogs } = await inProcessFixture();
+const once = { retry: { attempts: 1 } };
 
 describe("a line of the log", () => {
   it("keeps its level, data, step and order", async () => {
@@ -128,11 +129,18 @@ describe("a line of the log", () => {
   });
 });
 
+/** The progress of a completed job is complete: a failed one keeps what was reported. */
+const runAndFail = (report: (job: JobContext) => void) =>
+  run({ pipeline: once }, (job) => {
+    report(job);
+    throw new Error("after its progress");
+  });
+
 describe("progress", () => {
   it("is stored in the job as a fraction or as done of total, with its sentence and time", async () => {
-    const fraction = await run((job) => job.progress(0.25, "a quarter"));
+    const fraction = await runAndFail((job) => job.progress(0.25, "a quarter"));
     expect(fraction.job.progress).toMatchObject({ fraction: 0.25, sentence: "a quarter", at: expect.any(String) });
-    const done = await run((job) => job.progress({ done: 3, total: 12 }));
+    const done = await runAndFail((job) => job.progress({ done: 3, total: 12 }));
     expect(done.job.progress).toMatchObject({ done: 3, total: 12 });
     expect(done.job.progress).not.toHaveProperty("sentence");
   });
@@ -143,8 +151,8 @@ describe("progress", () => {
   });
 
   it("stays within 0 and 1", async () => {
-    expect((await run((job) => job.progress(17))).job.progress).toMatchObject({ fraction: 1 });
-    expect((await run((job) => job.progress(-3))).job.progress).toMatchObject({ fraction: 0 });
+    expect((await runAndFail((job) => job.progress(17))).job.progress).toMatchObject({ fraction: 1 });
+    expect((await runAndFail((job) => job.progress(-3))).job.progress).toMatchObject({ fraction: 0 });
   });
 
   it.each([
@@ -152,11 +160,10 @@ describe("progress", () => {
     ["0 of NaN", { done: 0, total: Number.NaN }],
     ["3 of undefined", { done: 3 / (undefined as unknown as number), total: 5 }],
   ])("that is %s does not replace what was known", async (_, value) => {
-    const { job } = await run((context) => {
+    const { job } = await runAndFail((context) => {
       context.progress(0.5);
       context.progress(value);
     });
-    expect(job.state).toBe("completed");
     expect(job.progress).toMatchObject({ fraction: 0.5 });
   });
 
@@ -310,3 +317,28 @@ function open({ lingerMs = 0, maxBytes }: { lingerMs?: number; maxBytes?: number
   });
   return { writer, sent };
 }
+
+describe("the progress of a completed job", () => {
+  it.each([
+    [
+      { done: 40, total: 100 },
+      { done: 100, total: 100 },
+    ],
+    [0.4, { fraction: 1 }],
+    [
+      { done: 7, total: 5 },
+      { done: 7, total: 5 },
+    ],
+  ])("is complete, although it last reported %o", async (reported, shown) => {
+    const { job } = await run((context) => context.progress(reported, "Two of five parts"));
+    expect(job.progress).toEqual({ ...shown, sentence: "Two of five parts", at: expect.any(String) });
+  });
+
+  it("stays as reported when the job fails", async () => {
+    const { job } = await run({ pipeline: once }, (context) => {
+      context.progress({ done: 40, total: 100 });
+      throw new Error("broken");
+    });
+    expect(job.progress).toMatchObject({ done: 40, total: 100 });
+  });
+});

@@ -1,7 +1,7 @@
 // Steps in pipeline code: checkpoints, limits, retries, optional steps, sleep, and the end of an attempt.
 import { getEventListeners } from "node:events";
 import pg from "pg";
-import { beforeAll, describe, expect, expectTypeOf, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import {
@@ -11,11 +11,9 @@ import {
   Pause,
   RateLimited,
   Retry,
-  type StepHandle,
   type StepOptions,
   Stopped,
 } from "../../src/worker/index.ts";
-import { temporaryDirectory } from "../support/cleanup.ts";
 import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
@@ -42,14 +40,6 @@ beforeAll(buildPackage);
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 const once = { retry: { attempts: 1 } };
 const lines = (logs: { level: string; message: string }[]) => logs.map(({ level, message }) => `${level}: ${message}`);
-
-const isAlive = (pid: number) => {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-};
 
 /** A step waits here until the test opens it. */
 function gate(): { passed: Promise<void>; open(): void } {
@@ -280,7 +270,7 @@ describe("concurrent steps", () => {
       args: ["--slots", "1"],
     });
     const first = await stillwake.enqueue("left.behind", { observer: observer.url, text: "first", leave: true });
-    await until(first.id);
+    expect(await until(first.id)).toMatchObject({ state: "failed" });
     const second = await stillwake.enqueue("left.behind", { observer: observer.url, text: "second", leave: false });
     await observer.waitForReport(({ job, step }) => job === second.id && step === "before");
     observer.openGate("late");
@@ -666,67 +656,6 @@ describe("an optional step", () => {
     expect(job).toMatchObject({ state: "completed", missing: [] });
   });
 
-  it("that failed is not tried again after a wait or by another attempt, and stays missing", async () => {
-    let calls = 0;
-    const { job, id, logs } = await run({ pipeline: twice }, async (context) => {
-      const result = await context.optional("scan", () => {
-        calls += 1;
-        throw new Error("no credit");
-      });
-      expect(result).toBeUndefined();
-      await context.sleep("a wait", "1ms");
-      if (context.attempt === 1) throw new Error("again");
-    });
-    expect(await attempts(id)).toMatchObject([{ outcome: "slept" }, { outcome: "failed" }, { outcome: "completed" }]);
-    expect(calls).toBe(1);
-    expect(job).toMatchObject({ state: "completed", missing: ["scan"] });
-    expect(logs.filter(({ level }) => level === "warning")).toMatchObject([{ message: "no credit", step: "scan" }]);
-    // It has no result: neither the list of steps nor the stream shows it as saved.
-    expect((await stillwake.steps(id)).map(({ name }) => name)).toEqual(["a wait"]);
-    const saved = await query(
-      "select step from stillwake.read_feeds(array[$1::uuid], '{0}', '{0}') where what = 'step'",
-      [id],
-    );
-    expect(saved).toEqual([{ step: "a wait" }]);
-  });
-
-  it("that failed runs again when the job is retried from the start", async () => {
-    let calls = 0;
-    const { id, job } = await run({ pipeline: { retry: { attempts: 1 } } }, async (context) => {
-      await context.optional("scan", () => {
-        if (++calls === 1) throw new Error("not now");
-      });
-      if (calls === 1) throw new Error("the job fails");
-    });
-    expect(job.state).toBe("failed");
-    await stillwake.retry(id, { fromStart: true });
-    expect(await until(id)).toMatchObject({ state: "completed", missing: [] });
-    expect(calls).toBe(2);
-  });
-
-  it.each(["step", "tx"] as const)(
-    "that failed runs when new code makes it a critical %s, and its result is saved",
-    async (kind) => {
-      const pool = new pg.Pool({ connectionString: database.url, max: 1 });
-      onTestFinished(() => pool.end());
-      let calls = 0;
-      const { job } = await run({ pipeline: { retry: { attempts: 3, initial: "1ms" } } }, async (context) => {
-        if (context.attempt === 1) {
-          await context.optional("scan", () => {
-            throw new Error("not now");
-          });
-          throw new Error("the code changes");
-        }
-        const scan = () => ++calls;
-        const found = kind === "step" ? await context.step("scan", scan) : await context.tx("scan", {}, pool, scan);
-        if (context.attempt === 2) throw new Error("again");
-        return found;
-      });
-      expect(job).toMatchObject({ state: "completed", output: 1, missing: [] });
-      expect(calls).toBe(1);
-    },
-  );
-
   it("does not catch a rate limit, a pause or a classification that applies to the job", async () => {
     const seen: string[] = [];
     const limited = await run(async (context) => {
@@ -786,80 +715,6 @@ describe("an optional step", () => {
     });
     expect(job).toMatchObject({ state: "completed", missing: [] });
     expect(lines(logs)).toEqual([]);
-  });
-});
-
-describe("the log of code that runs again from the start", () => {
-  it("repeats no line after a wait, and loses none that is new", async () => {
-    const { logs, id } = await run(async (job) => {
-      job.log.info("Starting");
-      for (let n = 1; n <= 2; n++) job.log.info("Tick", { n: 1 });
-      await job.step("one", { start: "One...", end: "One done" }, () => 1);
-      job.log.warn("Between");
-      await job.sleep("first", "1ms");
-      job.log.info("Tick", { n: 1 });
-      job.log.info("Tick", { n: 2 });
-      job.log.info("Awake");
-      await job.sleep("second", "1ms");
-      job.log.info("Starting");
-      job.log.success("End");
-    });
-    expect(await attempts(id)).toHaveLength(3);
-    const texts = logs.map(({ message, data, epoch }) => [message, data && "n" in data ? data.n : null, epoch]);
-    expect(texts).toEqual([
-      ["Starting", null, "1"],
-      ["Tick", 1, "1"],
-      ["Tick", 1, "1"],
-      ["One...", null, "1"],
-      ["One done", null, "1"],
-      ["Between", null, "1"],
-      ["Tick", 1, "2"],
-      ["Tick", 2, "2"],
-      ["Awake", null, "2"],
-      ["Starting", null, "3"],
-      ["End", null, "3"],
-    ]);
-  });
-
-  it("contains lines that differ between attempts, lines of commands, and every line after a step has run", async () => {
-    const { logs } = await run({ pipeline: twice }, async (job) => {
-      job.log.info("Starting");
-      job.log.info(`Attempt ${job.attempt}`);
-      await job.exec("echo", ["cloned"]);
-      await job.step("one", () => 1);
-      job.log.info("Between");
-      await job.step("two", { start: "Two..." }, () => {
-        job.log.info("In two");
-        if (job.attempt === 1) throw new Error("broken");
-      });
-      job.log.info("Starting");
-    });
-    expect(logs.map(({ message, epoch }) => `${epoch} ${message}`)).toEqual([
-      "1 Starting",
-      "1 Attempt 1",
-      "1 cloned",
-      "1 Between",
-      "1 Two...",
-      "1 In two",
-      "1 broken",
-      "2 Attempt 2",
-      "2 cloned",
-      "2 Two...",
-      "2 In two",
-      "2 Starting",
-    ]);
-  });
-
-  it("starts anew when the job is retried by hand", async () => {
-    let broken = true;
-    const { id } = await run({ pipeline: once }, (job) => {
-      job.log.info("Starting");
-      if (broken) throw new Error("broken");
-    });
-    broken = false;
-    await stillwake.retry(id);
-    await until(id);
-    expect((await readLogs(id)).map(({ message }) => message)).toEqual(["Starting", "broken", "Starting"]);
   });
 });
 
@@ -1053,129 +908,6 @@ describe("after the end of an attempt", () => {
     expect((await pool.query("select from late_rows")).rowCount).toBe(0);
     expect(await checkpoints(id)).toEqual([]);
     await pool.end();
-  });
-});
-
-describe("a call that is not awaited", () => {
-  const store = `file:${temporaryDirectory("not-awaited")}`;
-  const later = () => new Promise<void>((resolve) => setTimeout(resolve, 50));
-  const calls: [kind: string, name: string, (job: JobContext) => Promise<unknown>][] = [
-    ["Step", "late", (job) => job.step("late", later)],
-    ["Step", "late", (job) => job.optional("late", later)],
-    ["List", "late", (job) => job.each("late", [1], {}, later)],
-    ["Artifact", "late.txt", (job) => job.artifact("late.txt", () => later().then(() => "text"))],
-  ];
-  it.each(calls)("is finished before the job completes, with a warning: %s %s", async (kind, called, call) => {
-    const { job, id, logs } = await run({ worker: { store } }, (context) => {
-      void call(context);
-      return "returned";
-    });
-    expect(job).toMatchObject({ state: "completed", output: "returned", attempt: 1 });
-    expect(logs.filter(({ level }) => level === "warning")).toMatchObject([
-      {
-        message: `${kind} "${called}" was still running when the function returned. The job waits for it; add the missing await`,
-        data: { code: "NOT_AWAITED" },
-      },
-    ]);
-    const saved = kind === "Artifact" ? await stillwake.artifacts(id) : await stillwake.steps(id);
-    expect(saved.map(({ name }) => name)).toEqual([called]);
-  });
-
-  it("is finished also in a later attempt, where its checkpoints are read first, and so is what follows it", async () => {
-    const ran: string[] = [];
-    const { job, id } = await run({ pipeline: twice }, (context) => {
-      if (context.attempt === 1) throw new Error("again");
-      void context.step("a", later).then(() => context.step("b", () => void ran.push("b")));
-    });
-    expect(job).toMatchObject({ state: "completed", attempt: 2 });
-    expect(ran).toEqual(["b"]);
-    expect((await checkpoints(id)).map(({ step }) => step)).toEqual(["a", "b"]);
-  });
-
-  it("fails the attempt when it fails", async () => {
-    const { job } = await run({ pipeline: once }, (context) => {
-      // Handled, so that this process, which is also the test's, does not report it.
-      void context.step("late", () => later().then(() => Promise.reject(new Error("too late")))).catch(() => {});
-      return "returned";
-    });
-    expect(job).toMatchObject({ state: "failed", output: null });
-    expect(JSON.stringify(job.failure)).toContain("too late");
-  });
-
-  it("makes the job wait when it is a wait", async () => {
-    let runs = 0;
-    const { job, id } = await run((context) => {
-      runs += 1;
-      void context.sleep("nap", "1ms").catch(() => {});
-      return "returned";
-    });
-    expect(job).toMatchObject({ state: "completed", output: "returned" });
-    expect(runs).toBe(2);
-    expect(await attempts(id)).toMatchObject([{ outcome: "slept" }, { outcome: "completed" }]);
-  });
-
-  it("is not waited for after a cancel, and the job is cancelled", async () => {
-    const begun = gate();
-    const { id } = await run({ until: ({ state }) => state === "running", worker: { lease: "1s" } }, (context) => {
-      const endless = ({ signal }: StepHandle) => {
-        begun.open();
-        return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
-      };
-      void context.step("endless", endless).catch(() => {});
-      return "returned";
-    });
-    await begun.passed;
-    await stillwake.cancel(id);
-    expect(await until(id)).toMatchObject({ state: "cancelled", output: null });
-  });
-
-  it("is reported and stopped when it is a command", async () => {
-    const { job, logs } = await run(async (context) => {
-      const serving = context.exec("sh", ["-c", "echo $$; exec sleep 1000"]);
-      serving.catch(() => {});
-      await waitFor(async () => (await readLogs(context.id)).length > 0);
-      return "returned";
-    });
-    expect(job).toMatchObject({ state: "completed", output: "returned" });
-    expect(logs.at(-1)).toMatchObject({
-      level: "warning",
-      message:
-        "Command sh was still running when the function returned, and is stopped. Await job.exec() if its work matters",
-    });
-    await waitFor(() => !isAlive(Number(logs[0]!.message)));
-  });
-
-  it("is not reported when it was awaited, alone or with others", async () => {
-    const { logs } = await run(async (context) => {
-      await Promise.all([context.step("a", later), context.step("b", later), context.exec("true")]);
-      for await (const _ of context.exec("yes", [], { log: "none" })) break;
-    });
-    expect(logs).toEqual([]);
-  });
-});
-
-describe("the progress of a completed job", () => {
-  it.each([
-    [
-      { done: 40, total: 100 },
-      { done: 100, total: 100 },
-    ],
-    [0.4, { fraction: 1 }],
-    [
-      { done: 7, total: 5 },
-      { done: 7, total: 5 },
-    ],
-  ])("is complete, although it last reported %o", async (reported, shown) => {
-    const { job } = await run((context) => context.progress(reported, "Two of five parts"));
-    expect(job.progress).toEqual({ ...shown, sentence: "Two of five parts", at: expect.any(String) });
-  });
-
-  it("stays as reported when the job fails", async () => {
-    const { job } = await run({ pipeline: once }, (context) => {
-      context.progress({ done: 40, total: 100 });
-      throw new Error("broken");
-    });
-    expect(job.progress).toMatchObject({ done: 40, total: 100 });
   });
 });
 

@@ -122,7 +122,7 @@ export const mutants = [
   },
   {
     name: "an optional step that failed runs again after a wait",
-    killedBy: "test/attempt/steps.test.ts",
+    killedBy: "test/attempt/replay.test.ts",
     only: "is not tried again after a wait",
     file: "src/worker/attempt/steps.ts",
     old: "await this.#host.port.saveCheckpoint(name, FAILED, 0);",
@@ -130,7 +130,7 @@ export const mutants = [
   },
   {
     name: "lines after the first step that runs count as repeated",
-    killedBy: "test/attempt/steps.test.ts",
+    killedBy: "test/attempt/replay.test.ts",
     only: "every line after a step has run",
     file: "src/worker/attempt/steps.ts",
     old: "this.hasRun = true;",
@@ -138,7 +138,7 @@ export const mutants = [
   },
   {
     name: "a job completes although a step that it did not await is running",
-    killedBy: "test/attempt/steps.test.ts",
+    killedBy: "test/attempt/not-awaited.test.ts",
     only: "is finished before the job completes",
     file: "src/worker/attempt/attempt.ts",
     old: "if (!attempt.suspended && !stop.reason) await orStopped(attempt.finishCalls());",

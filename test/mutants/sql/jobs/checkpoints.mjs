@@ -88,7 +88,7 @@ export const mutants = [
   },
   {
     name: "the record that an optional step failed keeps the result of new code from being saved",
-    killedBy: "test/attempt/steps.test.ts",
+    killedBy: "test/attempt/replay.test.ts",
     only: "a critical step",
     old: "= 'failed' and excluded.output",
     new: "= 'never' and excluded.output",

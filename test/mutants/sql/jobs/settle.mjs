@@ -185,7 +185,7 @@ export const mutants = [
   },
   {
     name: "the progress of a completed job stays where it was reported",
-    killedBy: "test/attempt/steps.test.ts",
+    killedBy: "test/attempt/log-writer.test.ts",
     only: "is complete, although it last reported",
     old: "case when p_state = 'completed' then stillwake.complete_progress(g.progress) else g.progress end,",
     new: "g.progress,",
