@@ -130,6 +130,25 @@ const bySqlState: Record<string, ErrorClass> = {
   SW009: UnknownBreaker,
 };
 
+/** Postgres is reachable and does not accept this login: a retry cannot help. */
+const loginRefusals: Record<string, { code: string; remedy: string }> = {
+  "28P01": {
+    code: "LOGIN_REFUSED",
+    remedy:
+      "Check user and password in the database URL (DATABASE_URL, STILLWAKE_DATABASE_URL or --url); special characters of a password are escaped, as in %40 for @",
+  },
+  "28000": {
+    code: "LOGIN_REFUSED",
+    remedy:
+      "Check the user in the database URL (DATABASE_URL, STILLWAKE_DATABASE_URL or --url), and whether the server accepts it from here; hosted databases often need ?sslmode=require",
+  },
+  "3D000": {
+    code: "DATABASE_MISSING",
+    remedy:
+      "Check the name after the last / of the database URL (DATABASE_URL, STILLWAKE_DATABASE_URL or --url), or create the database: createdb <name>",
+  },
+};
+
 interface PostgresError {
   code?: string;
   message?: string;
@@ -163,6 +182,9 @@ export function fromDatabase(thrown: unknown): unknown {
         remedy: "Remove NUL characters and unpaired surrogates",
       });
     }
+    const refusal = state === undefined ? undefined : loginRefusals[state];
+    if (refusal)
+      return new StillwakeError(refusal.code, error.message ?? "", { cause: thrown, remedy: refusal.remedy });
     if (state === "42883" || state === "3F000" || state === "42P01") {
       return new SchemaMismatch(
         "SCHEMA_MISSING",
@@ -193,6 +215,17 @@ export function isConnectionLoss(thrown: unknown): boolean {
   return /Connection terminated|Query read timeout|timeout exceeded when trying to connect|Client has encountered a connection error|not queryable/.test(
     error?.message ?? "",
   );
+}
+
+const notConnected = new Set(
+  "ECONNREFUSED EHOSTUNREACH ENETUNREACH EAI_AGAIN ENOTFOUND 53300 57P03 08001 08004".split(" "),
+);
+
+/** True when no connection was opened, so that no statement was sent. */
+export function isNotConnected(thrown: unknown): boolean {
+  const { code, message, errors } = thrown as { code?: string; message?: string; errors?: unknown[] };
+  if (errors?.length) return errors.every(isNotConnected);
+  return notConnected.has(code ?? "") || message === "timeout exceeded when trying to connect";
 }
 
 /** Postgres has no free connection slot. Retrying too soon would starve connected clients. */

@@ -1,7 +1,26 @@
 // Settings of commands that open the database or a server in this process.
 import { checkSecrets } from "../client/read-token.ts";
+import type { Config } from "../config.ts";
 import { checkUrl } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
+import { readDevDatabase } from "./dev/address.ts";
+import type { Flags } from "./flags.ts";
+import type { Screen } from "./output/screen.ts";
+
+/** The database of --url or the environment, or else that of a running `stillwake dev`: for commands that inspect. */
+export function findDatabaseUrl(flags: Flags, config: Config, screen: Screen): string {
+  const configured = flags.url ?? config.databaseUrl;
+  if (configured) return checkUrl(configured);
+  const dev = readDevDatabase(config.dir);
+  if (dev === undefined) {
+    throw new InvalidInput("No database is configured", {
+      field: "url",
+      remedy: "Pass --url postgres://…, set DATABASE_URL, or start `stillwake dev`",
+    });
+  }
+  screen.printStderr("Using the database of stillwake dev.");
+  return dev;
+}
 
 export function requireDatabaseUrl(url: string | undefined): string {
   if (url) return checkUrl(url);

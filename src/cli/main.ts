@@ -1,7 +1,7 @@
 // One call of `stillwake`: finds the command, parses its arguments, runs it and prints errors.
 import { inspect } from "node:util";
 import { loadEnvFile, readConfig } from "../config.ts";
-import { InvalidInput, StillwakeError } from "../errors.ts";
+import { fromDatabase, InvalidInput, StillwakeError } from "../errors.ts";
 import { findClosest } from "../text/suggest.ts";
 import type { ApiClient } from "./api-client.ts";
 import type { Command, CommandContext } from "./command.ts";
@@ -106,7 +106,8 @@ async function readVersion(): Promise<string> {
 }
 
 /** Errors of Stillwake and of Postgres explain themselves; any other error needs its stack. */
-function formatError(error: unknown): string {
+function formatError(thrown: unknown): string {
+  const error = fromDatabase(thrown);
   const { code, message } = error as { code?: string; message?: string };
   const isExpected = error instanceof StillwakeError || /^[0-9A-Z]{5}$/.test(code ?? "");
   return isExpected ? `${code}: ${message}` : inspect(error);

@@ -10,6 +10,7 @@ import {
   InvalidInput,
   isConflict,
   isConnectionLoss,
+  isNotConnected,
   isTooManyConnections,
   isTransient,
   StillwakeError,
@@ -44,6 +45,8 @@ export interface RepeatOptions {
   values(again: boolean): unknown[];
   /** Overrides the retry timeout of the database. */
   retryTimeoutMs?: number;
+  /** It changes nothing, so a lost response leaves nothing unknown. */
+  read?: boolean;
   /** How one try is executed, where it takes more than the statement: see tenant-database.ts. */
   execute?: Execute;
 }
@@ -55,7 +58,7 @@ export type Execute = <Row extends pg.QueryResultRow>(
 ) => Promise<pg.QueryResult<Row>>;
 
 /** What read calls need: implemented by Database, and by a database limited to one tenant. */
-export type Queries = Pick<Database, "query" | "schema">;
+export type Queries = Pick<Database, "read" | "schema">;
 
 /** The driver's message when query_timeout is over. */
 const QUERY_TIMEOUT = "Query read timeout";
@@ -96,7 +99,17 @@ export class Database {
     return this.#returning ? 0 : performance.now() - this.#backAt;
   }
 
-  /** For reads, and for writes that are idempotent. */
+  /** For statements that change nothing. */
+  async read<Row extends pg.QueryResultRow>(
+    text: string,
+    values: unknown[] = [],
+    retryTimeoutMs?: number,
+  ): Promise<Row[]> {
+    const limit = retryTimeoutMs !== undefined && { retryTimeoutMs };
+    return this.repeat<Row>(text, { values: () => values, read: true, ...limit });
+  }
+
+  /** For writes that are idempotent. */
   async query<Row extends pg.QueryResultRow>(
     text: string,
     values: unknown[] = [],
@@ -124,7 +137,7 @@ export class Database {
         return await this.query<Row>(text, values);
       } catch (error) {
         if (!isTransient(error)) throw error;
-        await this.#sleep(backoffMs(attempt, 20, 2000), error);
+        await this.#sleep(backoffMs(attempt, 20, 2000), error, false);
       }
     }
   }
@@ -138,20 +151,22 @@ export class Database {
     await this.#check();
     const deadline = performance.now() + (repeat.retryTimeoutMs ?? this.#retryTimeoutMs);
     let unknown = false;
+    let mayBeDone = false;
     for (let attempt = 0; ; attempt++) {
       try {
         return (await this.#send<Row>(text, repeat.values(unknown), repeat.retryTimeoutMs, repeat.execute)).rows;
       } catch (error) {
         const lost = isConnectionLoss(error);
+        mayBeDone ||= lost && !repeat.read && !isNotConnected(error);
         // An earlier try whose response was lost is committing this id: the next try sees it.
         const ownDuplicate = unknown && (error as { code?: string }).code === "23505";
         if (!lost && !ownDuplicate && !isConflict(error)) throw this.#explain(error);
         // Most often only one connection broke: the first repeat is immediate and unconditional. After that, wait for the probe.
         if (lost && unknown) {
-          await this.#untilBack(error, deadline);
+          await this.#untilBack(error, deadline, mayBeDone);
           // A server may accept the probe and reject the statement every time.
-          if (attempt > 1) await this.#pauseOrGiveUp(error, attempt, deadline);
-        } else await this.#pauseOrGiveUp(error, attempt, lost ? Number.POSITIVE_INFINITY : deadline);
+          if (attempt > 1) await this.#pauseOrGiveUp(error, attempt, deadline, mayBeDone);
+        } else await this.#pauseOrGiveUp(error, attempt, lost ? Number.POSITIVE_INFINITY : deadline, mayBeDone);
         unknown ||= lost;
       }
     }
@@ -216,7 +231,7 @@ export class Database {
         return await checkSchema((text) => this.#send(text), this.schema);
       } catch (error) {
         if (!isConnectionLoss(error)) throw this.#explain(error);
-        await this.#untilBack(error, deadline);
+        await this.#untilBack(error, deadline, false);
       }
     }
   }
@@ -224,25 +239,26 @@ export class Database {
   /** A pool that has been ended rejects with its own message. */
   #explain(error: unknown): unknown {
     const explained = fromDatabase(error);
-    return this.#stopping.signal.aborted && explained === error ? closed(error) : explained;
+    return this.#stopping.signal.aborted && explained === error ? closed(error, true) : explained;
   }
 
-  async #pauseOrGiveUp(error: unknown, attempt: number, deadline: number): Promise<void> {
+  /** `mayBeDone`: the response to a write was lost. */
+  async #pauseOrGiveUp(error: unknown, attempt: number, deadline: number, mayBeDone: boolean): Promise<void> {
     const pauseMs = reconnectMs(error, attempt, 2000);
     if (performance.now() + pauseMs > deadline) {
-      throw unavailableError(error, this.#retryTimeoutMs);
+      throw unavailableError(error, this.#retryTimeoutMs, mayBeDone);
     }
-    await this.#sleep(pauseMs, error);
+    await this.#sleep(pauseMs, error, mayBeDone);
   }
 
-  async #sleep(ms: number, error: unknown): Promise<void> {
+  async #sleep(ms: number, error: unknown, mayBeDone: boolean): Promise<void> {
     await delay(ms, undefined, { signal: this.#stopping.signal }).catch(() => {
-      throw closed(error);
+      throw closed(error, mayBeDone);
     });
   }
 
   /** Waits until the probe succeeds or the retry timeout is over. */
-  async #untilBack(error: unknown, deadline: number): Promise<void> {
+  async #untilBack(error: unknown, deadline: number, mayBeDone: boolean): Promise<void> {
     this.#waiting += 1;
     this.#returning ??= this.#probe(error).finally(() => {
       this.#returning = undefined;
@@ -251,15 +267,15 @@ export class Database {
     try {
       for (const { signal } = this.#stopping; this.#returning; ) {
         const leftMs = deadline - performance.now();
-        if (leftMs <= 0) throw unavailableError(error, this.#retryTimeoutMs);
-        if (signal.aborted) throw closed(error);
+        if (leftMs <= 0) throw unavailableError(error, this.#retryTimeoutMs, mayBeDone);
+        if (signal.aborted) throw closed(error, mayBeDone);
         const over = new AbortController();
         const limit = delay(Math.min(leftMs, 2 ** 30), undefined, { signal: AbortSignal.any([signal, over.signal]) });
         await Promise.race([this.#returning, limit.catch(() => {})]);
         over.abort();
       }
       // Not all at once, each on a new connection: the one that the probe opened serves them all.
-      if (this.#waiting > 1) await this.#sleep(Math.random() * Math.min(25 * this.#waiting, 1000), error);
+      if (this.#waiting > 1) await this.#sleep(Math.random() * Math.min(25 * this.#waiting, 1000), error, mayBeDone);
     } finally {
       this.#waiting -= 1;
     }
@@ -328,21 +344,23 @@ export function placeholders(values: readonly unknown[]): string {
   return values.map((_, index) => `$${index + 1}`).join(", ");
 }
 
-export function unavailableError(cause: unknown, retryTimeoutMs: number): DatabaseUnavailable {
+const MAY_BE_DONE = "; the last call may or may not have been committed";
+
+export function unavailableError(cause: unknown, retryTimeoutMs: number, mayBeDone: boolean): DatabaseUnavailable {
   return new DatabaseUnavailable(
     `Postgres could not be reached ${Number.isFinite(retryTimeoutMs) ? `for ${retryTimeoutMs} ms` : "in time"}: ${(cause as Error).message || "connection refused"}`,
     {
       cause,
-      remedy: "Check that it is running and that the URL is right; the last call may or may not have been committed",
+      remedy: `Check that it is running and that the URL is right${mayBeDone ? MAY_BE_DONE : ""}`,
     },
   );
 }
 
-function closed(cause?: unknown): StillwakeError {
+function closed(cause?: unknown, mayBeDone = false): StillwakeError {
   return new StillwakeError("CLOSED", "The client is closed", {
     cause,
     remedy: cause
-      ? "Close it after its calls have finished; the last call may or may not have been committed"
+      ? `Close it after its calls have finished${mayBeDone ? MAY_BE_DONE : ""}`
       : "Close it after its last call, or create another",
   });
 }

@@ -1,5 +1,7 @@
 // `stillwake doctor`: checks a database for installation, durability, connections, hints, and overdue work.
+
 import pg from "pg";
+import { fromDatabase, StillwakeError } from "../errors.ts";
 import { isPooled } from "./listener.ts";
 import { NEWEST_MIGRATION, schemaName } from "./schema-check.ts";
 import { explainUnclaimed, type UnclaimedPool } from "./unclaimed-work.ts";
@@ -38,7 +40,7 @@ export async function runDoctor(options: DoctorOptions): Promise<Finding[]> {
         check: "connection",
         level: "error",
         found: `${host}:${port}/${database}: ${(error as Error).message || (error as { code?: string }).code}`,
-        remedy: "Start Postgres, or correct host, port, user and password in the URL.",
+        remedy: remedyForConnection(error),
       },
     ];
   }
@@ -89,6 +91,13 @@ async function ifAllowed(check: string, run: () => Promise<Finding>): Promise<Fi
       remedy: "Run the doctor as the owner: the user that runs migrations.",
     };
   }
+}
+
+function remedyForConnection(error: unknown): string {
+  const explained = fromDatabase(error);
+  return explained instanceof StillwakeError && explained.remedy
+    ? `${explained.remedy}.`
+    : "Start Postgres, or correct host, port, user and password in the URL.";
 }
 
 async function checkVersion(queryRow: QueryRow): Promise<Finding> {

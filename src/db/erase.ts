@@ -1,9 +1,11 @@
 // Deletes everything of one tenant: its jobs with all their rows, and the objects in the store. Works in batches, one
 // transaction each, so that it may be interrupted and called again. Objects are removed before the rows that name them,
 // because without these rows they could not be found.
+
 import { setTimeout as delay } from "node:timers/promises";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { checkLabel } from "../payload.ts";
+import { formatPlural } from "../text/format.ts";
 import { type Duration, durationMs } from "../time.ts";
 import type { Database } from "./database.ts";
 
@@ -102,7 +104,7 @@ function needsStore(tenant: string, artifacts: string): InvalidInput {
 function stillRunning(tenant: string, live: string, timeout: Duration): StillwakeError {
   return new StillwakeError(
     "TIMEOUT",
-    `${live} jobs of tenant ${JSON.stringify(tenant)} have not stopped after ${timeout}`,
+    `${formatPlural(Number(live), "job")} of tenant ${JSON.stringify(tenant)} did not stop within ${timeout}`,
     {
       field: "timeout",
       retryable: true,

@@ -64,7 +64,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
       const lost = isConnectionLoss(error);
       const locked = (error as { code?: string }).code === "55P03";
       if (!lost && !locked && !isConflict(error)) throw error;
-      if (performance.now() > deadline) throw lost ? unavailableError(error, retryTimeoutMs) : error;
+      if (performance.now() > deadline) throw lost ? unavailableError(error, retryTimeoutMs, false) : error;
       await delay(backoffMs(attempt, 100, 2000));
     }
   }

@@ -16,7 +16,7 @@ export function fromRow<Value>(row: RowOf<Value>): Value {
 
 /** Runs a query that selects a column per field of a value. */
 export async function readValues<Value>(queries: Queries, text: string, values?: unknown[]): Promise<Value[]> {
-  const rows = await queries.query<RowOf<Value>>(text, values);
+  const rows = await queries.read<RowOf<Value>>(text, values);
   return rows.map((row) => fromRow<Value>(row));
 }
 

@@ -14,9 +14,10 @@ export function tenantDatabase(database: Database, tenant: string): Queries {
   const execute = executeAsTenant(schema, checkLabel(tenant, "tenant"));
   return {
     schema,
-    query: <Row extends pg.QueryResultRow>(text: string, values: unknown[] = [], retryTimeoutMs?: number) =>
+    read: <Row extends pg.QueryResultRow>(text: string, values: unknown[] = [], retryTimeoutMs?: number) =>
       database.repeat<Row>(text, {
         values: () => values,
+        read: true,
         execute,
         ...(retryTimeoutMs !== undefined && { retryTimeoutMs }),
       }),

@@ -3,6 +3,7 @@
 // with no work and no machine there is no timer, no query and no call.
 //
 // Several orchestrators may run at once: each start is first reserved in the database, where an ordinal can be taken once.
+
 import { randomBytes } from "node:crypto";
 import os from "node:os";
 import {
@@ -17,6 +18,7 @@ import {
 } from "../db/calls/machines.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
 import { StillwakeError } from "../errors.ts";
+import { formatPlural } from "../text/format.ts";
 import { Executor, type OrchestratorEvent } from "./executor.ts";
 import { describeAction, type Plan, plan } from "./plan.ts";
 import { findPrice, type PriceTable } from "./prices.ts";
@@ -355,7 +357,7 @@ export class Orchestrator {
   /** One event per decision; none when nothing has changed. */
   #reportDecision(pool: Pool, { current, wanted, why, actions }: Plan): void {
     const steps = actions.map(describeAction);
-    const message = `${pool.name}: ${current} of ${wanted} machines, ${why}${steps.length > 0 ? ` → ${steps.join(", ")}` : ""}`;
+    const message = `${pool.name}: ${current} of ${formatPlural(wanted, "machine")}, ${why}${steps.length > 0 ? ` → ${steps.join(", ")}` : ""}`;
     if (message === pool.lastDecision) return;
     const isQuiet = pool.lastDecision === "" && steps.length === 0 && current === wanted;
     pool.lastDecision = message;

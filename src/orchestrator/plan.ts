@@ -11,7 +11,9 @@
 // Machines exit by themselves. The orchestrator stops only those that never registered, are stuck, or are still running
 // after their worker left; never one that has a job, which the database checks (retire_machine). Each life has an
 // ordinal in its pool, from 1 to max, so that there are never more than max machines.
+
 import type { MachineLife, PoolSnapshot } from "../db/calls/machines.ts";
+import { formatPlural } from "../text/format.ts";
 import type { Exit, ListedMachine } from "./provider.ts";
 import type { PoolSettings } from "./settings.ts";
 
@@ -92,7 +94,7 @@ export function plan(input: PlanInput): Plan {
   const shortage =
     reason ??
     (isFull
-      ? `the pool is at its maximum of ${settings.max} machines`
+      ? `the pool is at its maximum of ${formatPlural(settings.max, "machine")}`
       : "the remaining machines failed to start recently");
   const why = explain(snapshot.claimable, room, starting < needed ? shortage : undefined);
   for (const { ordinal, burst } of free.slice(0, starting)) actions.push({ do: "start", ordinal, burst, why });

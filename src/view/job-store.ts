@@ -150,7 +150,9 @@ export class JobStore {
     }
     const message = startsOver
       ? "The server lost lines that were shown here. The remaining lines follow."
-      : `${missing > 0n ? `${formatCount(Number(missing))} lines` : "Some lines"} are no longer stored.`;
+      : missing === 1n
+        ? "1 line is no longer stored."
+        : `${missing > 0n ? `${formatCount(Number(missing))} lines` : "Some lines"} are no longer stored.`;
     this.#addLine("gap", "warning", message);
   }
 

@@ -383,6 +383,10 @@ describe("attempts", () => {
         }),
     );
     expect(calls).toBe(3);
+    const { job: once } = await run({ pipeline: { retry: { attempts: 1 } } }, () => {
+      throw new Error("at once");
+    });
+    expect(once.failure?.message).toBe("Failed after 1 attempt: at once");
     expect(job).toMatchObject({
       state: "failed",
       attempt: 3,

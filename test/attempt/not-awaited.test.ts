@@ -7,7 +7,7 @@ import { deferred } from "../support/deferred.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const { run, stillwake, until, attempts, checkpoints, logs: readLogs } = await inProcessFixture();
-const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 const once = { retry: { attempts: 1 } };
 
 const isAlive = (pid: number) => {

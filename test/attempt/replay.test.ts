@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from "vitest";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const { database, run, stillwake, until, attempts, query, logs: readLogs } = await inProcessFixture();
-const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 const once = { retry: { attempts: 1 } };
 
 describe("the log of code that runs again from the start", () => {

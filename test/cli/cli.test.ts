@@ -286,7 +286,9 @@ describe("stillwake migrate", () => {
     wrong.pathname = "/no_such_database";
     const { code, stdout, stderr } = await runCli(["migrate", "--url", wrong.href]);
     expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
-    expect(stderr).toBe('3D000: database "no_such_database" does not exist\n');
+    expect(stderr).toMatch(
+      /^DATABASE_MISSING: database "no_such_database" does not exist\. Check the name after the last .*\n$/,
+    );
   });
 });
 
@@ -455,6 +457,20 @@ describe("stillwake doctor", () => {
     expect({ code, stderr }).toEqual({ code: 1, stderr: "" });
     expect(stdout).toMatch(
       /^BAD {3}connection +127\.0\.0\.1:1\/nothing: .*ECONNREFUSED.*\n +→ Start Postgres, or correct host/,
+    );
+  });
+
+  it("exits 1 with a remedy when the password or the name of the database is wrong", async () => {
+    const wrong = async (change: (url: URL) => void) => {
+      const url = new URL(migrated.url);
+      change(url);
+      return (await runCli(["doctor", "--url", url.href])).stdout;
+    };
+    expect(await wrong((url) => (url.password = "wrong"))).toMatch(
+      /password authentication failed.*\n +→ Check user and pass/,
+    );
+    expect(await wrong((url) => (url.pathname = "/elsewhere"))).toMatch(
+      /"elsewhere" does not exist\n +→ Check the name after/,
     );
   });
 

@@ -77,6 +77,19 @@ describe("the first start", { timeout: 2 * LONG }, () => {
     expect(JSON.parse(fs.readFileSync(addressFile, "utf8"))).toMatchObject({ pid: dev.pid, url: dev.url });
   });
 
+  it("doctor and fleet find its database", () => {
+    const { PATH = "", HOME = "" } = process.env;
+    const [program = "", file = ""] = DEV;
+    for (const [command, stdout] of [
+      ["doctor", /^ok {4}connection/],
+      ["fleet", /^Fleet \w+/],
+    ] as const) {
+      const ran = spawnSync(program, [file, command], { cwd: dir, env: { PATH, HOME }, encoding: "utf8" });
+      expect(ran).toMatchObject({ status: 0, stderr: "Using the database of stillwake dev.\n" });
+      expect(ran.stdout).toMatch(stdout);
+    }
+  });
+
   it("demo-survivor kills its runner once, and the next attempt resumes from its checkpoints", async () => {
     const { id, lines, end } = await survivor;
     expect(end).toMatchObject({ state: "completed", output: { items: 10, attempts: 2 } });

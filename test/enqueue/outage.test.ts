@@ -243,6 +243,32 @@ describe("Postgres stays unreachable", () => {
     await stillwake.enqueue(report, ++number);
   });
 
+  it("only the error of a write whose response was lost says that it may have been committed", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url, retryTimeout: "400ms", statementTimeout: "1s" });
+    await stillwake.enqueue(report, ++number);
+    // The statements are sent over frozen connections, and there are no others.
+    await Promise.all([stillwake.list({ limit: 1 }), stillwake.list({ limit: 1 })]);
+    proxy.freeze();
+    proxy.mode = "refuse";
+    const calls = [stillwake.enqueue(report, ++number), stillwake.list({ limit: 1 })];
+    const [written, read] = await Promise.all(
+      calls.map((call) =>
+        call.then(
+          () => "done",
+          ({ message }) => message,
+        ),
+      ),
+    );
+    proxy.mode = "pass";
+    proxy.thaw();
+    expect(written).toMatch(/the last call may or may not have been committed$/);
+    expect(read).toMatch(/Check that it is running and that the URL is right$/);
+
+    await using nowhere = createStillwake({ url: "postgres://x@127.0.0.1:1/x", retryTimeout: "100ms" });
+    await expect(nowhere.enqueue(report, ++number)).rejects.toThrow(/ECONNREFUSED.*that the URL is right$/);
+  });
+
   it("callers retry with growing pauses, and not all at once", async () => {
     const connects: number[] = [];
     const listener = net.createServer((socket) => {

@@ -1,7 +1,8 @@
 // Invalid calls of enqueue and their errors, through the client and through plain SQL.
 import type pg from "pg";
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import {
+  createStillwake,
   InvalidInput,
   type Pipeline,
   pipeline,
@@ -9,13 +10,43 @@ import {
   UnknownPipeline,
   UnknownPool,
 } from "../../src/index.ts";
+import { createWorker, implement } from "../../src/worker/index.ts";
 import { connectedDatabase } from "../support/database/connections.ts";
 
-const { stillwake, client: sql } = await connectedDatabase();
+const { database, stillwake, client: sql } = await connectedDatabase();
 const report = pipeline("report", { pool: "heavy" });
 const INPUT_LIMIT = 262_144;
 
 beforeAll(() => stillwake.register(report));
+
+describe("a login that Postgres refuses is an error with a remedy, without retries:", () => {
+  it.each([
+    ["a wrong password", { password: "wrong" }, "LOGIN_REFUSED", /Check user and password in the database URL/],
+    [
+      "an unknown user",
+      { username: "nobody" },
+      "LOGIN_REFUSED",
+      /Check (the user|user and password) in the database URL/,
+    ],
+    [
+      "an unknown database",
+      { pathname: "/elsewhere" },
+      "DATABASE_MISSING",
+      /Check the name after the last \/.*createdb/,
+    ],
+  ])("%s, for a client and a worker", async (_, change, code, remedy) => {
+    const { href } = Object.assign(new URL(database.url), change);
+    await using client = createStillwake({ url: href, retryTimeout: "1h" });
+    await expect(client.list()).rejects.toMatchObject({
+      code,
+      retryable: false,
+      message: expect.stringMatching(remedy),
+    });
+    const worker = createWorker({ url: href, pipelines: [implement(report, () => {})] });
+    onTestFinished(() => worker.stop());
+    await expect(worker.start()).rejects.toMatchObject({ code, message: expect.stringMatching(remedy) });
+  });
+});
 
 describe("the client rejects", () => {
   const past = new Date(Date.now() - 60_000);

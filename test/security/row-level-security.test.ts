@@ -372,8 +372,8 @@ describe("reads of the library for a tenant", () => {
 
   it("write nothing", async () => {
     const scoped = tenantDatabase(app, globex);
-    await expect(scoped.query("delete from stillwake.live_jobs")).rejects.toMatchObject({ code: "NOT_ALLOWED" });
-    await expect(scoped.query("select stillwake.cancel($1)", [ours.jobs.queued])).rejects.toMatchObject({
+    await expect(scoped.read("delete from stillwake.live_jobs")).rejects.toMatchObject({ code: "NOT_ALLOWED" });
+    await expect(scoped.read("select stillwake.cancel($1)", [ours.jobs.queued])).rejects.toMatchObject({
       code: "42501",
     });
     expect((await owner.query("select state from stillwake.jobs where id = $1", [ours.jobs.queued])).rows).toEqual([
@@ -400,7 +400,7 @@ describe("reads of the library for a tenant", () => {
       }
       if (round % 7 === 3)
         await tenantDatabase(shared, rows.tenant)
-          .query("select 1 / 0")
+          .read("select 1 / 0")
           .catch(() => {});
       const { jobs } = await reader.list({ limit: 200 });
       leaks += jobs.filter(({ id }) => !rows.ids.includes(id)).length;

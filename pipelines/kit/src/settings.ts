@@ -37,6 +37,19 @@ export function readVariables(prefix: string, env: Environment): Variables {
   };
 }
 
+/** The settings of a sample, except where `env` has its own; lists contain the entries of both, those of `env` first. */
+export function preferOwnSettings(
+  sample: Record<string, string>,
+  env: Environment = process.env,
+): Record<string, string> {
+  const merged = Object.entries(sample).map(([name, value]) => {
+    const own = env[name];
+    if (!own) return [name, value];
+    return [name, /_(MIRRORS|ALLOW_ADDRESSES)$/.test(name) ? `${own},${value}` : own];
+  });
+  return Object.fromEntries(merged);
+}
+
 export function readGitLimits({ number, seconds }: Variables, cloneSeconds: number): GitLimits {
   return {
     cloneBytes: number("CLONE_GB", 5) * GB,

@@ -33,6 +33,12 @@ begin
 end
 $$;
 
+-- '1 attempt', '2 attempts'.
+create or replace function stillwake.plural(p_count integer, p_one text, p_many text default null) returns text
+language sql immutable as $$
+  select format('%s %s', p_count, case when p_count = 1 then p_one else coalesce(p_many, p_one || 's') end)
+$$;
+
 -- Reads an interval such as '30s', '5 minutes' or '01:00:00' from options; null when absent. Limited to a hundred years
 -- either way, so that adding it to a time cannot overflow.
 create or replace function stillwake.read_interval(p_options jsonb, p_field text) returns interval

@@ -211,7 +211,8 @@ begin
   update stillwake.live_jobs set crashes = crashes + 1 where id = p_job.id returning crashes into p_job.crashes;
   if p_job.crashes >= v_limit then
     return stillwake.fail_exhausted(p_job, jsonb_build_object('name', 'Poisoned', 'code', 'POISONED',
-      'message', format('Failed after %s crashes: each attempt terminated its runner or worker', p_job.crashes), 'cause', p_failure),
+      'message', format('Failed after %s: each attempt terminated its runner or worker',
+        stillwake.plural(p_job.crashes, 'crash', 'crashes')), 'cause', p_failure),
       p_job.crashes, 'lost');
   elsif p_job.cancel is not null then
     return stillwake.end_job(p_job, 'cancelled', p_failure, 'lost');
@@ -260,7 +261,8 @@ $$;
 create or replace function stillwake.exhausted_failure(p_job stillwake.live_jobs, p_failure jsonb) returns jsonb
 language sql as $$
   select jsonb_build_object('name', 'RetriesExhausted', 'code', 'RETRIES_EXHAUSTED',
-    'message', format('Failed after %s attempts: %s', p_job.attempt, coalesce(p_failure ->> 'message', 'no reason given')),
+    'message', format('Failed after %s: %s', stillwake.plural(p_job.attempt, 'attempt'),
+      coalesce(p_failure ->> 'message', 'no reason given')),
     'cause', p_failure)
     || jsonb_strip_nulls(jsonb_build_object('sentence', p_failure -> 'sentence', 'step', p_failure -> 'step'))
 $$;

@@ -17,12 +17,12 @@ export const doctorCommand: Command = {
     ["doctor --json", ""],
   ],
   async run({ flags, config, screen }) {
-    const [{ runDoctor }, { databaseAddress }, { requireDatabaseUrl }] = await Promise.all([
+    const [{ runDoctor }, { databaseAddress }, { findDatabaseUrl }] = await Promise.all([
       import("../../db/doctor.ts"),
       import("../../db/calls/machines.ts"),
       import("../connection.ts"),
     ]);
-    const url = requireDatabaseUrl(flags.url ?? config.databaseUrl);
+    const url = findDatabaseUrl(flags, config, screen);
     const findings = await runDoctor({ url, schema: flags.schema ?? config.schema, address: databaseAddress(url) });
     if (flags.json) screen.json(findings);
     else {

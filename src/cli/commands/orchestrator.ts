@@ -1,9 +1,11 @@
 // stillwake orchestrator and stillwake fleet. `stillwake server` uses createProjectOrchestrator too.
+
 import type { Config } from "../../config.ts";
 import { InvalidInput } from "../../errors.ts";
 import type { OrchestratorEvent } from "../../orchestrator/executor.ts";
 import type { Orchestrator, PoolOptions } from "../../orchestrator/index.ts";
 import { escapeLine } from "../../text/escape.ts";
+import { formatPlural } from "../../text/format.ts";
 import { parsePort } from "../arguments.ts";
 import { type Command, type CommandContext, configHelp, databaseFlags } from "../command.ts";
 import type { Flags } from "../flags.ts";
@@ -63,7 +65,9 @@ async function runOrchestrator({ flags, config, screen }: CommandContext): Promi
       await register();
       for (const [pool, { current, wanted, why }] of plans) {
         const error = errors.get(pool);
-        screen.print(escapeLine(`${pool}: ${current} of ${wanted} machines, ${why}${error ? `; ${error}` : ""}`));
+        screen.print(
+          escapeLine(`${pool}: ${current} of ${formatPlural(wanted, "machine")}, ${why}${error ? `; ${error}` : ""}`),
+        );
       }
       return plans.length > 0 && errors.size === 0 ? 0 : 1;
     }
@@ -178,12 +182,12 @@ export const fleetCommand: Command = {
     ["fleet adopt --same", "the original under another address"],
   ],
   async run({ flags, args, config, screen }) {
-    const [{ adoptFleet, databaseAddress, readFleet }, { Database }, { requireDatabaseUrl }] = await Promise.all([
+    const [{ adoptFleet, databaseAddress, readFleet }, { Database }, { findDatabaseUrl }] = await Promise.all([
       import("../../db/calls/machines.ts"),
       import("../../db/database.ts"),
       import("../connection.ts"),
     ]);
-    const url = requireDatabaseUrl(flags.url ?? config.databaseUrl);
+    const url = findDatabaseUrl(flags, config, screen);
     const address = databaseAddress(url);
     const database = new Database({ url, schema: flags.schema ?? config.schema, connections: 1 });
     try {

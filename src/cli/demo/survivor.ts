@@ -1,8 +1,10 @@
 // demo-survivor: a pipeline that kills its own runner once, in the middle of a list. The next attempt resumes from the checkpoints.
+
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 import { pipeline } from "../../index.ts";
+import { formatPlural } from "../../text/format.ts";
 import { implement, type JobContext } from "../../worker/index.ts";
 
 export const survivor = pipeline("demo-survivor", {
@@ -80,7 +82,8 @@ export default implement(survivor, async (job, { seconds }) => {
     "finish",
     {
       start: "Finishing...",
-      end: ({ attempts }) => `Finished batch ${batch} after ${attempts} attempts. No saved work was repeated`,
+      end: ({ attempts }) =>
+        `Finished batch ${batch} after ${formatPlural(attempts, "attempt")}. No saved work was repeated`,
     },
     async (step) => {
       await delay(itemMs, undefined, { signal: step.signal });

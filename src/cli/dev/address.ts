@@ -25,6 +25,24 @@ export function readDevAddress(dir: string, database?: string): string | undefin
   return typeof url === "string" && /^http:\/\/(127\.0\.0\.1|localhost|\[::1\]):\d+$/.test(url) ? url : undefined;
 }
 
+/** The Postgres of the `stillwake dev` that runs in this directory: loopback only, like its server. */
+export function readDevDatabase(dir: string): string | undefined {
+  const { pid, database } = readAddressFile(path.resolve(dir, "dev.json")) ?? {};
+  if (typeof database !== "string" || !URL.canParse(database) || !isRunning(pid)) return undefined;
+  const { protocol, hostname, password } = new URL(database);
+  // The password of a database that is not its own is not in the file.
+  const isOwn = /^postgres(ql)?:$/.test(protocol) && /^(127\.0\.0\.1|localhost)$/.test(hostname) && password !== "***";
+  return isOwn ? database : undefined;
+}
+
+function isRunning(pid: unknown): boolean {
+  try {
+    return typeof pid === "number" && process.kill(pid, 0);
+  } catch (error) {
+    return (error as { code?: string }).code === "EPERM";
+  }
+}
+
 function readAddressFile(file: string): { pid?: unknown; url?: unknown; database?: unknown } | undefined {
   try {
     return JSON.parse(fs.readFileSync(file, "utf8")) ?? undefined;

@@ -237,7 +237,9 @@ async function startWorker(open: Open, options: WorkerOptions, screen: Screen): 
   const isFirst = open.workers.length === 0;
   worker.events.subscribe((event) => {
     if (event.kind === "module.empty") screen.printStderr(escapeLine(formatEmptyModule(event.file)));
-    if (event.kind === "env.withheld" && isFirst) printWithheld(event.names, screen);
+    if (event.kind === "env.withheld" && isFirst) {
+      screen.printVerbose(`Pipeline code does not get ${event.names.join(", ")}.`);
+    }
   });
   open.workers.push(worker);
   void worker.done.then(() => open.workers.splice(open.workers.indexOf(worker), 1));
@@ -249,12 +251,6 @@ async function startWorker(open: Open, options: WorkerOptions, screen: Screen): 
   }
   // It was needed to register the pipelines.
   if (worker.pools.length === 0) await worker.stop();
-}
-
-/** Settings of Stillwake itself are not worth a line here. */
-function printWithheld(names: readonly string[], screen: Screen): void {
-  const others = names.filter((name) => !name.startsWith("STILLWAKE_"));
-  if (others.length > 0) screen.printStderr(`  Pipeline code does not get ${others.join(", ")} (setting env).`);
 }
 
 /**

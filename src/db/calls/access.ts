@@ -79,14 +79,14 @@ export interface AuditEntry {
 }
 
 export async function beginAuditEntry(
-  database: Queries,
+  database: Database,
   id: string,
   act: Partial<Omit<AuditEntry, "id" | "at">>,
 ): Promise<void> {
   await database.query(`select ${database.schema}.begin_audit_entry($1, $2::text::jsonb)`, [id, JSON.stringify(act)]);
 }
 
-export async function endAuditEntry(database: Queries, id: string, before: unknown, after: unknown): Promise<void> {
+export async function endAuditEntry(database: Database, id: string, before: unknown, after: unknown): Promise<void> {
   await database.query(`select ${database.schema}.finish_audit_entry($1, $2::text::jsonb, $3::text::jsonb)`, [
     id,
     JSON.stringify(before),
@@ -106,7 +106,7 @@ export async function listAuditEntries(
   if (target !== null) conditions.push(`target = $${values.push(target)}`);
   if (before !== null) conditions.push(`id < $${values.push(before)}`);
   const where = conditions.length > 0 ? `where ${conditions.join(" and ")}` : "";
-  return database.query<AuditEntry>(
+  return database.read<AuditEntry>(
     `select id, at, actor, token, tenant, act, target, before, after, address from ${database.schema}.audit ${where}
       order by id desc limit $1`,
     values,

@@ -34,7 +34,7 @@ export async function readCosts(
 
 /** The start of this month and of the next (UTC), by the database's clock. */
 export async function readMonth(database: Database): Promise<{ since: Date; until: Date }> {
-  const [row] = await database.query<{ since: Date; until: Date }>(
+  const [row] = await database.read<{ since: Date; until: Date }>(
     `select m at time zone 'UTC' as since, (m + interval '1 month') at time zone 'UTC' as until
     from date_trunc('month', ${database.schema}.now() at time zone 'UTC') m`,
   );

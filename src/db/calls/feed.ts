@@ -62,7 +62,7 @@ export async function readFeeds(
   limit: number,
   results = true,
 ): Promise<LiveRow[]> {
-  return database.query<LiveRow>(
+  return database.read<LiveRow>(
     `select job_id, what, seq, at, epoch, kind, level, step, message, data, size from ${database.schema}.read_feeds($1, $2, $3, $4, $5)`,
     [
       jobs.map(({ job }) => job),

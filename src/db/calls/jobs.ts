@@ -115,7 +115,7 @@ export async function controlJob(
   } catch (error) {
     // The repeat of a retry whose response was lost finds the job live again.
     if (!repeated || !(error instanceof NotAllowed)) throw error;
-    const [job] = await database.query<{ state: JobState }>(`select state from ${database.schema}.jobs where id = $1`, [
+    const [job] = await database.read<{ state: JobState }>(`select state from ${database.schema}.jobs where id = $1`, [
       values[0],
     ]);
     if (!job) throw error;
@@ -141,7 +141,7 @@ export interface Demand {
 }
 
 export async function readDemand(database: Database): Promise<Demand[]> {
-  return database.query<Demand>(`select * from ${database.schema}.demand()`);
+  return database.read<Demand>(`select * from ${database.schema}.demand()`);
 }
 
 /** One action of the watchdog: what it did, how often, and a note. */

@@ -23,7 +23,7 @@ export function databaseAddress(url: string | undefined): string | null {
 
 /** `address`: see databaseAddress(). */
 export async function readFleet(database: Database, address: string | null): Promise<Fleet> {
-  const [fleet] = await database.query<Fleet>(`select id, fits, why from ${database.schema}.fleet($1)`, [address]);
+  const [fleet] = await database.read<Fleet>(`select id, fits, why from ${database.schema}.fleet($1)`, [address]);
   return fleet!;
 }
 

@@ -123,7 +123,7 @@ interface PoolRow extends RowOf<SamePoolFields> {
 
 /** `wanted` is computed as in the view wanted_workers. */
 export async function readPools(database: Queries): Promise<PoolInfo[]> {
-  const rows = await database.query<PoolRow>(
+  const rows = await database.read<PoolRow>(
     `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due,
       p.machines, coalesce(m.alive, 0) as alive, coalesce(m.starting, 0) as starting,
       case when p.machines is null then null when p.paused_at is not null then 0
@@ -183,7 +183,7 @@ interface MachineRow extends RowOf<Omit<Machine, "machine" | "end">>, RowOf<Omit
 
 /** Also returns the given number of ended machines, latest first. */
 export async function readMachines(database: Queries, ended: number): Promise<Machine[]> {
-  const rows = await database.query<MachineRow>(`select * from ${database.schema}.machines($1)`, [ended]);
+  const rows = await database.read<MachineRow>(`select * from ${database.schema}.machines($1)`, [ended]);
   return rows.map(toMachine);
 }
 

@@ -20,7 +20,7 @@ const briefColumns = `${jobColumns
   array_remove(array[case when ${large("input")} then 'input' end, case when ${large("output")} then 'output' end], null) as omitted`;
 
 export async function readJobs(database: Queries, ids: string[]): Promise<Job[]> {
-  const rows = await database.query<JobRow>(
+  const rows = await database.read<JobRow>(
     `select ${jobColumns}, children from ${database.schema}.jobs where id = any ($1::uuid[])`,
     [ids],
   );
@@ -67,7 +67,7 @@ export async function listJobs(
       : `select * from (${scanned(jobColumns)} limit ${scan}) b ${where(filters)} order by id desc`;
   // The end of the scanned range must come from the same snapshot as the rows: jobs change between two statements.
   const boundary = filters.length === 0 ? "null::uuid" : `(${scanned("id")} offset ${scan - 1} limit 1)`;
-  const result = await database.query<JobRow & { boundary: string | null }>(
+  const result = await database.read<JobRow & { boundary: string | null }>(
     // Children are counted for the page alone.
     `select w.boundary, ${brief ? briefColumns : "j.*"}, ${database.schema}.children(j.id) as children
     from (select ${boundary} as boundary) w left join lateral (${found} limit $${values.length + 1}) j on true
@@ -173,7 +173,7 @@ export interface ArtifactRow {
 }
 
 export async function listArtifacts(database: Queries, job: string): Promise<ArtifactRow[]> {
-  return database.query<ArtifactRow>(
+  return database.read<ArtifactRow>(
     `select name, size, sha256, content_type, key, epoch, saved_at from ${database.schema}.artifacts where job_id = $1
       order by name`,
     [job],
@@ -191,7 +191,7 @@ export interface LogRow {
 
 /** Lines after `after`, oldest first. */
 export async function readLogs(database: Queries, job: string, after: string, limit: number): Promise<LogRow[]> {
-  return database.query<LogRow>(
+  return database.read<LogRow>(
     `select seq, at, level, step, message, data from ${database.schema}.logs where job_id = $1 and seq > $2
       order by seq limit $3`,
     [job, after, limit],
@@ -234,7 +234,7 @@ export interface LiveCountRow {
 }
 
 export async function countLive(database: Queries, max: number): Promise<LiveCountRow[]> {
-  return database.query<LiveCountRow>(`select * from ${database.schema}.live_counts($1)`, [max]);
+  return database.read<LiveCountRow>(`select * from ${database.schema}.live_counts($1)`, [max]);
 }
 
 export interface EndedCountRow {
@@ -250,5 +250,5 @@ export interface EndedCountRow {
 }
 
 export async function countEnded(database: Queries, span: string, buckets: number): Promise<EndedCountRow[]> {
-  return database.query<EndedCountRow>(`select * from ${database.schema}.ended_counts($1, $2)`, [span, buckets]);
+  return database.read<EndedCountRow>(`select * from ${database.schema}.ended_counts($1, $2)`, [span, buckets]);
 }

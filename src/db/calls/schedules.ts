@@ -49,7 +49,7 @@ export async function readUpcoming(
     typeof schedule === "string"
       ? ["upcoming($2, $1::integer)", [schedule]]
       : ["upcoming($2, $3, $1::integer)", [schedule.cron, schedule.zone]];
-  return database.query<Occurrence>(`select occurrence, at from ${database.schema}.${call}`, [count, ...values]);
+  return database.read<Occurrence>(`select occurrence, at from ${database.schema}.${call}`, [count, ...values]);
 }
 
 /** A schedule and its current state. Times are the database's. */

@@ -267,7 +267,7 @@ export async function readPipelinePools(
   pipelines: string[],
   pool: string | undefined,
 ): Promise<Map<string, string[]>> {
-  const rows = await database.query<{ pool: string; pipelines: string[] }>(
+  const rows = await database.read<{ pool: string; pipelines: string[] }>(
     `select pool, pipelines from ${database.schema}.pipeline_pools($1, $2)`,
     [pipelines, pool ?? null],
   );
@@ -283,10 +283,10 @@ export interface DueRequest {
 
 /** Milliseconds until something is due in these pools; negative when there is work now, null when nothing is scheduled. */
 export async function nextDueInMs(
-  database: Pick<Database, "query" | "schema">,
+  database: Pick<Database, "read" | "schema">,
   request: DueRequest,
 ): Promise<number | null> {
-  const [row] = await database.query<{ in_ms: string | null }>(
+  const [row] = await database.read<{ in_ms: string | null }>(
     `select extract(epoch from ${database.schema}.next_due($1, $2, $3, $4) - ${database.schema}.now()) * 1000 as in_ms`,
     [request.pools, request.pipelines, request.versions, request.oldest],
   );

@@ -18,7 +18,7 @@ export async function openImportConnection(url: string): Promise<pg.Client> {
     await client.connect();
   } catch (error) {
     await closeConnection(client);
-    throw isConnectionLoss(error) ? unavailableError(error, 5000) : error;
+    throw isConnectionLoss(error) ? unavailableError(error, 5000, false) : fromDatabase(error);
   }
   return client;
 }

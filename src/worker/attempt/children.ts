@@ -1,11 +1,13 @@
 // job.spawn(): enqueues children and waits for them. A spawn is stored under the lease, in order and once. When
 // children are still running, the attempt ends and the job waits in the database without occupying a slot.
+
 import { type EnqueueOptions, resolveLabels, toSqlOptions } from "../../client/enqueue-options.ts";
 import { type Pipeline, validateInput } from "../../contract/pipeline.ts";
 import type { Failure } from "../../db/calls/job.ts";
 import type { ChildCounts, ChildRow, OnError } from "../../db/calls/long-work.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { checkLabel, toJson } from "../../payload.ts";
+import { formatPlural } from "../../text/format.ts";
 import type { AttemptState } from "./attempt-state.ts";
 
 export interface SpawnOptions<Mode extends OnError = OnError>
@@ -80,7 +82,7 @@ export class Children<Found = unknown[]> {
       const left = total - completed - failed - cancelled;
       return this.#attempt.suspend(
         { kind: "slept", waitingFor: "children", awaits: this.name },
-        `The job waits for ${left} of ${total} children`,
+        `The job waits for ${left} of ${formatPlural(total, "child", "children")}`,
       );
     }
     if (this.#onError === "fail" && failed + cancelled > 0) {
@@ -101,7 +103,7 @@ export class Children<Found = unknown[]> {
     if (rows.length < total) {
       throw new StillwakeError(
         "CHILD_FORGOTTEN",
-        `Only ${rows.length} of ${total} children of "${this.name}" are still stored`,
+        `Only ${rows.length} of ${formatPlural(total, "child", "children")} of "${this.name}" are still stored`,
         {
           remedy: "Keep the completed jobs of their pipeline longer than the parent runs: keep: { completed: … }",
         },

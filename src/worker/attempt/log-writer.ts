@@ -1,7 +1,9 @@
 // Writes the log lines and the progress of an attempt, in order. It truncates long texts, redacts registered secrets before anything leaves
 // the process, enforces the log size of an attempt (beyond it only the last lines are kept, after a line that counts the dropped ones) and
 // throttles progress. In a runner, lines are batched to save messages over the pipe.
+
 import { InvalidInput } from "../../errors.ts";
+import { formatPlural } from "../../text/format.ts";
 import type { Redactor } from "../redact/redact.ts";
 import type { LogLine, Port, Progress } from "../runner/port.ts";
 import { toStorableText } from "./failure.ts";
@@ -121,7 +123,7 @@ export class LogWriter {
   close(): void {
     if (this.#closed) return;
     if (this.#dropped > this.#tail.length) {
-      const message = `… ${this.#dropped - this.#tail.length} lines omitted: the job's log is full`;
+      const message = `… ${formatPlural(this.#dropped - this.#tail.length, "line")} omitted: the job's log is full`;
       this.#lines.push({ level: "warning", message, at: performance.now() });
     }
     this.#lines.push(...this.#tail);

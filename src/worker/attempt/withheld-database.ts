@@ -33,8 +33,15 @@ export function remedyForWithheld(
 }
 
 function isMissingConnection(thrown: unknown, depth: number): boolean {
-  if (typeof thrown !== "object" || thrown === null || depth > 3) return false;
-  const { code, message, address, port, errors, cause } = thrown as ConnectionError;
+  try {
+    return depth <= 3 && typeof thrown === "object" && thrown !== null && describesIt(thrown, depth);
+  } catch {
+    // The properties of an error that user code threw may throw themselves.
+    return false;
+  }
+}
+
+function describesIt({ code, message, address, port, errors, cause }: ConnectionError, depth: number): boolean {
   if (code === "ECONNREFUSED" && port === 5432 && LOOPBACK.has(String(address))) return true;
   if (REFUSED_LOGIN.has(String(code)) || NO_CONNECTION_STRING.test(String(message))) return true;
   return [...(Array.isArray(errors) ? errors : []), cause].some((inner) => isMissingConnection(inner, depth + 1));

@@ -5,6 +5,7 @@
 import { createBatcher } from "../../db/batcher.ts";
 import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpoints } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
+import { formatPlural } from "../../text/format.ts";
 import { type Outcome, Stopped } from "../attempt/outcome.ts";
 import type { LogLine, Progress } from "../runner/port.ts";
 
@@ -212,7 +213,7 @@ function takeBatch(pending: PendingLines, share: number, onDropped: WriteBufferO
 function appendTail(pending: PendingLines, onDropped: WriteBufferOptions["onDropped"]): void {
   const { tail, dropped, lease } = pending;
   if (dropped > 0) {
-    const message = `… ${dropped} lines omitted: they were written faster than they could be stored`;
+    const message = `… ${formatPlural(dropped, "line")} omitted: written faster than they could be stored`;
     pending.lines.push({ level: "warning", message, at: tail[0]!.at, size: 0 });
     onDropped(lease.job, dropped);
   }

@@ -1,6 +1,7 @@
 // Starts the extraction for `npm start` without a network.
 import path from "node:path";
 import { type Application, startDemo } from "@stillwake/kit/demo/start";
+import { preferOwnSettings } from "@stillwake/kit/settings";
 import type { DevPlace } from "stillwake";
 import { createApp, loginFor, migrate } from "../app.ts";
 import { readSettings } from "../settings.ts";
@@ -18,11 +19,13 @@ export async function startExtraction(dev: DevPlace & { base: string }): Promise
   return {
     env: {
       EXTRACTION_DATABASE_URL: login,
-      EXTRACTION_CACHE: path.join(home, "cache"),
-      EXTRACTION_SAMPLE: `${SAMPLE.provider}:${SAMPLE.repository.split("/")[0]}=${SAMPLES}`,
-      ...(git && {
-        EXTRACTION_MIRRORS: `${SAMPLE.provider}:${SAMPLE.repository.split("/")[0]}=${git.url}`,
-        EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
+      ...preferOwnSettings({
+        EXTRACTION_CACHE: path.join(home, "cache"),
+        EXTRACTION_SAMPLE: `${SAMPLE.provider}:${SAMPLE.repository.split("/")[0]}=${SAMPLES}`,
+        ...(git && {
+          EXTRACTION_MIRRORS: `${SAMPLE.provider}:${SAMPLE.repository.split("/")[0]}=${git.url}`,
+          EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
+        }),
       }),
     },
     line: git

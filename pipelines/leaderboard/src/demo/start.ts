@@ -2,6 +2,7 @@
 // looked up at GitHub instead.
 import path from "node:path";
 import { type Application, startDemo } from "@stillwake/kit/demo/start";
+import { preferOwnSettings } from "@stillwake/kit/settings";
 import type { DevPlace } from "stillwake";
 import { createApp, loginFor, migrate } from "../app.ts";
 import { readSettings } from "../settings.ts";
@@ -26,12 +27,14 @@ export async function startLeaderboard(dev: DevPlace & { base: string }): Promis
   return {
     env: {
       LEADERBOARD_DATABASE_URL: login,
-      LEADERBOARD_CACHE: path.join(home, "cache"),
-      ...(github && { LEADERBOARD_GITHUB_API_URL: github.url }),
-      ...(githubToken !== undefined && { LEADERBOARD_GITHUB_TOKEN: githubToken }),
-      ...(git && {
-        LEADERBOARD_MIRRORS: `${SAMPLE.repository.split("/")[0]}=${git.url}`,
-        LEADERBOARD_ALLOW_ADDRESSES: "127.0.0.1/32",
+      ...preferOwnSettings({
+        LEADERBOARD_CACHE: path.join(home, "cache"),
+        ...(github && { LEADERBOARD_GITHUB_API_URL: github.url }),
+        ...(githubToken !== undefined && { LEADERBOARD_GITHUB_TOKEN: githubToken }),
+        ...(git && {
+          LEADERBOARD_MIRRORS: `${SAMPLE.repository.split("/")[0]}=${git.url}`,
+          LEADERBOARD_ALLOW_ADDRESSES: "127.0.0.1/32",
+        }),
       }),
     },
     line: git
