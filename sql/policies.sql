@@ -27,7 +27,7 @@ begin
   grant usage on schema stillwake to stillwake_tenant;
   grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.artifacts to stillwake_tenant;
   -- When a step was saved, but not its output, which is internal to the pipeline.
-  grant select (job_id, step, epoch, started_at, saved_at) on stillwake.checkpoints to stillwake_tenant;
+  grant select (job_id, step, epoch, started_at, saved_at, failed) on stillwake.checkpoints to stillwake_tenant;
   for v_function in select p.oid from pg_proc p
     where p.pronamespace = 'stillwake'::regnamespace
     and p.proname in ('now', 'statement_time', 'schema_state', 'children', 'visible_gates', 'visible_holds') loop

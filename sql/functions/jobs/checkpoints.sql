@@ -28,8 +28,9 @@ begin
     select exists (select from stillwake.live_jobs j where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)
     from unnest(p_jobs, p_epochs, p_leases) with ordinality as c (job, epoch, lease, n) order by c.n);
   begin
-    insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
-    select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output
+    insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output, failed)
+    select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output,
+      case when c.output #>> '{$stillwake,0}' = 'failed' then true end
     from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) as c (job, epoch, step, output, took_ms, held)
     where c.held order by c.job, c.step;
     perform stillwake.hint_watchers(p_jobs);
@@ -43,13 +44,14 @@ begin
   perform stillwake.hint_watchers(p_jobs);
   return query
   with saved as (
-    insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
-    select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output
+    insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output, failed)
+    select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output,
+      case when c.output #>> '{$stillwake,0}' = 'failed' then true end
     from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) as c (job, epoch, step, output, took_ms, held)
     where c.held order by c.job, c.step
     on conflict on constraint checkpoints_pkey do update
-    set epoch = excluded.epoch, started_at = excluded.started_at, saved_at = excluded.saved_at, output = excluded.output
-    where checkpoints.output #>> '{$stillwake,0}' = 'failed' and excluded.output #>> '{$stillwake,0}' is distinct from 'failed'
+    set epoch = excluded.epoch, started_at = excluded.started_at, saved_at = excluded.saved_at, output = excluded.output, failed = null
+    where checkpoints.failed and excluded.failed is null
     returning checkpoints.job_id, checkpoints.step
   )
   select c.job, c.step, case when not c.held then 'lost' when s.step is not null then 'saved' else 'kept' end

@@ -124,8 +124,8 @@ begin
     select o.step, o.epoch, o.started_at, o.saved_at from stillwake.checkpoints o
     where o.job_id = a.id and o.saved_at > timestamptz 'epoch' + a.after * interval '1 microsecond'
       -- A wait in progress and an unfinished list are not results yet; an optional step that failed has none.
-      and case when pg_column_size(o.output) < 40000 then
-        not coalesce(o.output #>> '{$stillwake,0}' in ('wait', 'failed') or o.output #>> '{$stillwake,0}' = 'position'
+      and o.failed is null and case when pg_column_size(o.output) < 40000 then
+        not coalesce(o.output #>> '{$stillwake,0}' = 'wait' or o.output #>> '{$stillwake,0}' = 'position'
           and o.output #> '{$stillwake,1,over}' is null, false) else true end
     order by o.saved_at desc, o.step limit 500
   ) c where a.after is not null order by a.n, c.saved_at, c.step;

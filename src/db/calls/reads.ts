@@ -135,10 +135,6 @@ export type SavedStep = Omit<Step, "tookMs">;
 /** The limit of the outputs of all steps of a job, in bytes. */
 const MAX_OUTPUT = 2_000_000;
 
-/** Not the record that an optional step failed. Its size comes first, so that large results are not read. */
-const HAS_RESULT =
-  "case when pg_column_size(output) < 100 then output #>> '{$stillwake,0}' is distinct from 'failed' else true end";
-
 export async function readSteps(
   database: Queries,
   job: string,
@@ -153,11 +149,11 @@ export async function readSteps(
           then sum(case when stored <= ${MAX_OUTPUT} then octet_length(output::text) end) over (order by saved_at, step)
           else stored end as size from (
           select *, sum(pg_column_size(output)) over (order by saved_at, step) as stored from ${database.schema}.checkpoints
-          where job_id = $1 and ${HAS_RESULT}
+          where job_id = $1 and failed is null
         ) b
       ) c order by saved_at, step limit $2`
       : `select step as name, epoch, started_at, saved_at from ${database.schema}.checkpoints
-        where job_id = $1 and ${HAS_RESULT} order by saved_at, step limit $2`,
+        where job_id = $1 and failed is null order by saved_at, step limit $2`,
     [job, limit],
   );
 }
