@@ -1,6 +1,6 @@
 // The functions that workers call, as SQL.
-import { beforeEach, describe, expect, it } from "vitest";
-import { travel } from "../../src/testing/index.ts";
+import { beforeEach, describe, expect, it, onTestFinished } from "vitest";
+import { startClock, stopClock, travel } from "../../src/testing/index.ts";
 import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
@@ -80,6 +80,8 @@ describe("presence", () => {
   });
 
   it("a session that is gone gives its worker a grace period, then its jobs are requeued at their old position", async () => {
+    await stopClock(database.url);
+    onTestFinished(() => startClock(database.url));
     await heartbeat("4712");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
     await travel(database.url, "300ms");

@@ -86,6 +86,7 @@ describe("when Postgres crashes under two workers with running steps", () => {
 
 describe("when the database is not reachable at the start of a worker", () => {
   it("the worker waits, reports it once, and works as soon as the server is reachable", async () => {
+    await stillwake.register(pipeline("early", { pool: "early" }));
     await server.kill("SIGINT");
     const worker = await startWorker({ url: server.url, skipWait: true, args: ["--slots", "1", "--pool", "early"] });
     await worker.waitForLine("database.lost");

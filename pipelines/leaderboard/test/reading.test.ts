@@ -24,7 +24,7 @@ async function counts(id: string): Promise<Record<string, number>> {
 
 /** Runs the reading until its job has ended. */
 async function read(repository: string, { refresh = false, env = {} }: { refresh?: boolean; env?: Env } = {}) {
-  const worker = setup.worker("commits", { env });
+  const worker = setup.worker("commits", { environment: env });
   await worker.start();
   await pool.query("update stillwake.pipelines set backoff_initial = '10ms', backoff_max = '20ms'");
   try {
