@@ -46,10 +46,11 @@ describe("the log of code that runs again from the start", () => {
       await job.exec("echo", ["cloned"]);
       await job.step("one", () => 1);
       job.log.info("Between");
-      await job.step("two", { start: "Two..." }, () => {
+      const two = job.step("two", { start: "Two..." }, () => {
         job.log.info("In two");
         if (job.attempt === 1) throw new Error("broken");
       });
+      await two.finally(() => job.log.info("Two is over"));
       job.log.info("Starting");
     });
     expect(logs.map(({ message, epoch }) => `${epoch} ${message}`)).toEqual([
@@ -59,11 +60,13 @@ describe("the log of code that runs again from the start", () => {
       "1 Between",
       "1 Two...",
       "1 In two",
+      "1 Two is over",
       "1 broken",
       "2 Attempt 2",
       "2 cloned",
       "2 Two...",
       "2 In two",
+      "2 Two is over",
       "2 Starting",
     ]);
   });
