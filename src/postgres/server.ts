@@ -150,7 +150,7 @@ function startWatchdog(options: object): ChildProcess {
   watchdog.once("error", () => {});
   watchdog.stdin.once("error", () => {});
   watchdog.unref();
-  (watchdog.stdin as net.Socket).unref();
+  (watchdog.stdin as Partial<net.Socket>).unref?.();
   return watchdog;
 }
 

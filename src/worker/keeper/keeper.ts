@@ -337,7 +337,8 @@ export class Keeper {
 
   #onRound(idle: boolean): void {
     this.#scheduleTicker.startWhenFull();
-    if (idle && this.#claimLoop.claiming) this.#options.onIdle();
+    // A job whose code has ended may still be writing its last lines, and become claimable again when it is settled.
+    if (idle && this.#jobs.size === 0 && this.#claimLoop.claiming) this.#options.onIdle();
     this.#notifyChange();
   }
 

@@ -77,7 +77,7 @@ export function startGuard(tag: string, { shell = "/bin/sh" }: { shell?: string 
     child.once("error", () => resolve());
   });
   child.stdin.on("error", () => {});
-  (child.stdin as unknown as Socket).unref();
+  (child.stdin as unknown as Partial<Socket>).unref?.();
   child.unref();
   return {
     pid: child.pid,
