@@ -55,9 +55,9 @@ export const mutants = [
   {
     name: "one job that cannot be recovered blocks recovery of its pool",
     old: `when others then
-      raise warning`,
+      raise warning 'Lease`,
     new: `when division_by_zero then
-      raise warning`,
+      raise warning 'Lease`,
   },
   {
     name: "an outage of Postgres counts as the death of every worker",
