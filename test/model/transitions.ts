@@ -101,6 +101,7 @@ export function end(
   job.orderAt = null;
   job.endedAt = world.now;
   job.failure = state === "completed" ? null : (failure ?? job.failure);
+  if (state === "completed" && job.progress !== null) job.progress = 1;
   passKey(world, job);
   return state;
 }

@@ -22,8 +22,15 @@ export function removeAbandonedDirectories(): void {
   if (!fs.existsSync(MEMORY)) return;
   for (const name of fs.readdirSync(MEMORY)) {
     const pid = /^stillwake-\w+-(\d+)-/.exec(name)?.[1];
-    if (pid && !isAlive(Number(pid))) fs.rmSync(path.join(MEMORY, name), { recursive: true, force: true });
+    if (pid && !isAlive(Number(pid))) removeOwn(path.join(MEMORY, name));
   }
+}
+
+/** The directory of another user stays. */
+function removeOwn(dir: string): void {
+  const uid = process.getuid?.();
+  const owner = fs.statSync(dir, { throwIfNoEntry: false })?.uid;
+  if (uid === 0 || owner === uid) fs.rmSync(dir, { recursive: true, force: true });
 }
 
 function isAlive(pid: number): boolean {
