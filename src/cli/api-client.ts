@@ -67,11 +67,13 @@ function openServer(server: string, token: string | undefined, screen: Screen): 
 }
 
 async function openDatabase(url: string, flags: Flags, config: Config, screen: Screen): Promise<ApiClient> {
-  const [{ createServer }, { checkUrl }, { checkSecretSetting, pokeOptions }] = await Promise.all([
+  const [{ createServer }, { checkUrl }, { checkSecretSetting, pokeOptions }, { openStore }] = await Promise.all([
     import("../server/index.ts"),
     import("../db/database.ts"),
     import("./connection.ts"),
+    import("../artifacts/open-store.ts"),
   ]);
+  const store = flags.store ?? config.store;
   checkUrl(url);
   screen.printVerbose("Using the database directly.");
   // The server hides the details of internal errors from its callers. Here the caller is the owner of the database.
@@ -82,6 +84,7 @@ async function openDatabase(url: string, flags: Flags, config: Config, screen: S
     ...(config.directUrl && { directUrl: config.directUrl }),
     ...(config.secret && { secret: checkSecretSetting(config.secret) }),
     auth: "none",
+    ...(store && { store: openStore(store, config.storeCredentials) }),
     ...(config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),
     connections: 3,
     // A person waits for the result.
@@ -144,6 +147,15 @@ export class ApiClient {
     if (response.status === 204) return undefined;
     if (!/^application\/json\b/.test(response.headers.get("content-type") ?? "")) throw await toError(response);
     return response.json();
+  }
+
+  /** The body of the response as it arrives. */
+  async download(path: string): Promise<ReadableStream<Uint8Array>> {
+    const response = await this.#send(
+      new Request(new URL(this.#base + path), { redirect: "manual", headers: this.#headers }),
+    );
+    if (!response.ok || !response.body) throw await toError(response);
+    return response.body;
   }
 
   /** Follows a stream to its `end` event. Reconnects when the connection is lost, without missing an event. */

@@ -8,7 +8,7 @@ import { devCommand } from "./commands/dev.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { enqueueCommand } from "./commands/enqueue.ts";
 import { initCommand } from "./commands/init.ts";
-import { jobCommand, jobsCommand } from "./commands/jobs.ts";
+import { artifactCommand, jobCommand, jobsCommand } from "./commands/jobs.ts";
 import { breakersCommand, limitsCommand } from "./commands/limits.ts";
 import { migrateCommand } from "./commands/migrate.ts";
 import { fleetCommand, orchestratorCommand } from "./commands/orchestrator.ts";
@@ -41,6 +41,7 @@ export const commands: readonly Command[] = [
   enqueueCommand,
   jobsCommand,
   jobCommand,
+  artifactCommand,
   cancelCommand,
   retryCommand,
   pauseCommand,

@@ -53,7 +53,7 @@ const options = {
   same: flag,
   by: text,
   // deploy
-  out: text,
+  out: { type: "string", short: "o" },
   region: text,
   size: text,
   memory: text,
@@ -92,6 +92,7 @@ const options = {
   state: text,
   key: text,
   tenant: text,
+  parent: text,
   since: text,
   until: text,
   text: text,
@@ -112,6 +113,11 @@ const options = {
   artifacts: flag,
   "from-start": flag,
   reason: text,
+  // schedules
+  cron: text,
+  zone: text,
+  overlap: text,
+  "catch-up": text,
   // others
   for: text,
   count: text,

@@ -1,5 +1,6 @@
 // defineConfig(): the typed content of stillwake.config.ts, checked for unknown keys.
 import type { EnvOptions } from "../config.ts";
+import type { Schedule } from "../contract/schedule.ts";
 import { InvalidInput } from "../errors.ts";
 import type { PoolOptions } from "../pool-options.ts";
 import type { SealKeys } from "../secrets/seal.ts";
@@ -12,6 +13,9 @@ export interface StillwakeConfig {
   url?: string;
   directUrl?: string;
   schema?: string;
+  /** Set when the pipelines are registered: by `stillwake register`, `worker`, `server`, `orchestrator` and `dev`. */
+  // biome-ignore lint/suspicious/noExplicitAny: schedules of any input type.
+  schedules?: readonly Schedule<any, any>[];
   /** Modules, or directories of modules, that export results of implement(). Relative to the file. */
   pipelines?: string | string[];
   pool?: string;
@@ -85,7 +89,7 @@ export interface DevPart {
 }
 
 const known: (keyof StillwakeConfig)[] = [
-  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainTimeout idleExit poll pollWithHints store sealKeys secrets env scratch".split(
+  ..."url directUrl schema pipelines schedules pool slots name lease grace cancelGrace drainTimeout idleExit poll pollWithHints store sealKeys secrets env scratch".split(
     " ",
   ),
   ..."runAs heapMb spareRunners maxJobs connections webhooks metricsPort metricsHost logLevel pools prices dev".split(

@@ -5,7 +5,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { checkLabel } from "../payload.ts";
-import { formatPlural } from "../text/format.ts";
 import { type Duration, durationMs } from "../time.ts";
 import type { Database } from "./database.ts";
 
@@ -104,7 +103,7 @@ function needsStore(tenant: string, artifacts: string): InvalidInput {
 function stillRunning(tenant: string, live: string, timeout: Duration): StillwakeError {
   return new StillwakeError(
     "TIMEOUT",
-    `${formatPlural(Number(live), "job")} of tenant ${JSON.stringify(tenant)} did not stop within ${timeout}`,
+    `${live} ${live === "1" ? "job" : "jobs"} of tenant ${JSON.stringify(tenant)} did not stop within ${timeout}`,
     {
       field: "timeout",
       retryable: true,

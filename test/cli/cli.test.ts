@@ -209,7 +209,7 @@ describe("stillwake completion", () => {
     };
     expect(complete("stillwake sch")).toEqual(["schedules"]);
     expect(complete("stillwake ")).toEqual(["help", ...commands.map(({ name }) => name)]);
-    expect(complete("stillwake schedules ")).toEqual(["pause", "resume", "remove", "upcoming"]);
+    expect(complete("stillwake schedules ")).toEqual(["set", "pause", "resume", "remove", "upcoming"]);
     expect(complete("stillwake jobs --pi")).toEqual(["--pipeline"]);
     expect(complete("stillwake jobs --state c")).toEqual(["completed", "cancelled"]);
     expect(complete("stillwake jobs --pipeline ")).toEqual([""]);

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { breaker, limit, pipeline, schedule } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { createWorker, Fatal, implement, type Worker } from "../../src/worker/index.ts";
+import { createWorker, Fatal, implement, openStore, type Worker } from "../../src/worker/index.ts";
 import { temporaryDirectory } from "../support/cleanup.ts";
 import { openStillwake } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
@@ -21,7 +21,8 @@ const stillwake = openStillwake(database.url);
 /** Characters that a terminal interprets. */
 const CONTROL = /(?!\n)\p{Cc}|\p{Cf}/u;
 const secret = "a secret of at least thirty-two letters";
-const server = createServer({ url: database.url, secret });
+const store = `file:${temporaryDirectory("store")}`;
+const server = createServer({ url: database.url, secret, store: openStore(store) });
 const github = limit("github", { max: 100, per: "1h" });
 const upstream = breaker("upstream");
 
@@ -42,6 +43,13 @@ const code = implement(work, async (job, { message, fail, gate }) => {
   return { echoed: message ?? null };
 });
 
+const child = implement(pipeline("child"), () => "done");
+const parent = pipeline<{ artifact: string }>("parent");
+const spawning = implement(parent, async (job, { artifact }) => {
+  if (artifact) await job.artifact("a/b.txt", () => artifact);
+  else await (await job.spawn(child.pipeline, [{}, {}])).done();
+});
+
 let worker: Worker;
 let connections: Record<string, Record<string, string>>;
 beforeAll(async () => {
@@ -49,7 +57,14 @@ beforeAll(async () => {
   await stillwake.register(work, waiting);
   await stillwake.schedules.set(schedule("nightly", { cron: "0 3 * * *", pipeline: work, input: {} }));
   await stillwake.webhooks.set("crm", { url: "https://crm.example.com/hook" });
-  worker = createWorker({ url: database.url, pipelines: [code], slots: 2, name: "the-worker", webhooks: false });
+  worker = createWorker({
+    url: database.url,
+    pipelines: [code, child, spawning],
+    slots: 2,
+    name: "the-worker",
+    webhooks: false,
+    store,
+  });
   await worker.start();
   const { url } = await server.listen({ port: 0 });
   const { token } = await stillwake.tokens.create({ name: "ann", role: "admin" });
@@ -192,6 +207,45 @@ describe.each(["database", "server"])("on a %s", (where) => {
     await call(["cancel", ...ids]);
   });
 
+  it("jobs --parent lists the jobs that a job spawned", async () => {
+    const { id } = await stillwake.enqueue(parent, { artifact: "" });
+    await ended(id);
+    const { jobs } = json(await call(["jobs", "--parent", id, "--json"]));
+    expect(jobs).toMatchObject([{ parent: { id } }, { parent: { id } }]);
+    expect(await call(["jobs", "--parent", "nothing"])).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/is not a job id/),
+    });
+  });
+
+  it("artifact downloads to a file and to a pipe, and not unasked to a terminal", async () => {
+    const content = `\x1b[2J${where}\n`;
+    const { id } = await stillwake.enqueue(parent, { artifact: content });
+    await ended(id);
+    const env = { STILLWAKE_STORE: store };
+    expect(await call(["artifact", id, "a/b.txt"], env)).toEqual({ code: 0, stdout: content, stderr: "" });
+    const file = path.join(temporaryDirectory("artifact"), "b.txt");
+    const written = await call(["artifact", id, "a/b.txt", "-o", file], env);
+    expect(written).toEqual({
+      code: 0,
+      stdout: "",
+      stderr: expect.stringMatching(/^Wrote \d+ bytes to .*b\.txt\.\n$/),
+    });
+    expect(fs.readFileSync(file, "utf8")).toBe(content);
+    const onTerminal = (args: string[]) => runCommand(args, { ...connections[where], ...env }, { columns: 80 });
+    expect(await onTerminal(["artifact", id, "a/b.txt"])).toMatchObject({
+      code: 2,
+      stdout: "",
+      stderr: expect.stringMatching(/not printed on a terminal\. Write it to a file: -o b\.txt; or print it with -o -/),
+    });
+    expect(await onTerminal(["artifact", id, "a/b.txt", "-o", "-"])).toMatchObject({ code: 0, stdout: content });
+    expect(await call(["artifact", id, "none.txt"], env)).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^ARTIFACT_MISSING: /),
+    });
+    expect(fs.readdirSync(path.dirname(file))).toEqual(["b.txt"]);
+  });
+
   it("pools, limits, breakers and schedules are listed and changed", async () => {
     expect((await call(["pause", "--pool", "default", "--reason", "repairs"])).stdout).toBe(
       "Pool default is paused; running jobs finish.\n",
@@ -219,7 +273,28 @@ describe.each(["database", "server"])("on a %s", (where) => {
     const { occurrences } = json(await call(["schedules", "upcoming", "nightly", "--count", "2", "--json"]));
     expect(occurrences).toHaveLength(2);
     expect((await call(["schedules", "upcoming", "nightly"])).stdout).toMatch(/T03:00.*in \d+[dhms]\n/);
-    await stillwake.schedules.set(schedule(`gone-${where}`, { cron: "@daily", pipeline: work, input: {} }));
+    const set = [
+      "schedules",
+      "set",
+      `gone-${where}`,
+      "--cron",
+      "@daily",
+      "--pipeline",
+      "work",
+      "--input",
+      '{"message":"x"}',
+    ];
+    expect((await call(set)).stdout).toBe(`Schedule gone-${where} is set.\n`);
+    expect((await call([...set, "--overlap", "skip"])).stdout).toBe(`Schedule gone-${where} is unchanged.\n`);
+    expect((await stillwake.schedules.list()).find(({ name }) => name === `gone-${where}`)).toMatchObject({
+      cron: "@daily",
+      zone: "UTC",
+      input: { message: "x" },
+    });
+    expect(await call(set.slice(0, 5))).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/schedules set needs --pipeline/),
+    });
     expect((await call(["schedules", "remove", `gone-${where}`])).code).toBe(0);
     expect(await call(["schedules", "remove", `gone-${where}`])).toMatchObject({
       code: 1,

@@ -106,7 +106,7 @@ describe("a project and an empty database", { timeout: 3 * LONG }, () => {
 
   it("orchestrator --once prints the refusal of the provider in the last line and exits 1", async () => {
     const { code, output } = await run(["orchestrator", "--once", "--config", "refused.config.mjs"]);
-    expect(output.trimEnd().split("\n").at(-1)).toMatch(/^heavy: 0 of 1 machines, .*; .*The token is refused/);
+    expect(output.trimEnd().split("\n").at(-1)).toMatch(/^heavy: 0 of 1 machine, .*; .*The token is refused/);
     expect(code).toBe(1);
   });
 
@@ -127,6 +127,36 @@ describe("a project and an empty database", { timeout: 3 * LONG }, () => {
       code: 2,
       output: expect.stringMatching(/No pipelines are configured/),
     });
+  });
+
+  it("register sets the schedules of the configuration, once, and names those that it does not have", async () => {
+    const config = (schedules: string) =>
+      fs.writeFileSync(
+        path.join(dir, "scheduled.config.mjs"),
+        `import { schedule } from ${JSON.stringify(path.join(ROOT, "dist/index.js"))};
+export default { pipelines: "./pipelines.mjs", schedules: ${schedules} };\n`,
+      );
+    const register = () => run(["register", "--config", "scheduled.config.mjs"]);
+    const nightly = `schedule("nightly", { cron: "30 2 * * *", pipeline: "greet" })`;
+    config(`[${nightly}]`);
+    expect(await register()).toEqual({ code: 0, output: "Registered greet, part.\nschedule nightly is set\n" });
+    expect(await register()).toEqual({ code: 0, output: "Registered greet, part.\n" });
+    config(`[schedule("hourly", { cron: "@hourly", pipeline: "greet" })]`);
+    const { output } = await register();
+    expect(output).toMatch(/schedule hourly is set\n/);
+    expect(output).toMatch(/schedules that stillwake\.config does not have, and that stay: nightly\. Remove one with/);
+    expect((await stillwake.schedules.list()).map(({ name }) => name)).toEqual(["hourly", "nightly"]);
+
+    config(`[{ name: "nightly" }]`);
+    expect(await register()).toMatchObject({
+      code: 2,
+      output: expect.stringMatching(/is not a list of schedules\. Write/),
+    });
+    // A worker sets them at its start.
+    config(`[schedule("by-worker", { cron: "@daily", pipeline: "greet" })]`);
+    const worker = await run(["worker", "--config", "scheduled.config.mjs", "--drain"]);
+    expect(worker).toMatchObject({ code: 0, output: expect.stringContaining("schedule by-worker is set") });
+    for (const { name } of await stillwake.schedules.list()) await stillwake.schedules.remove(name);
   });
 
   it("the server starts machines and registers the pipelines", async () => {

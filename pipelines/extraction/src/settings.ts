@@ -2,7 +2,7 @@
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import type { GitLimits } from "@stillwake/kit/git/limits";
-import { type Environment, readGitLimits, readVariables } from "@stillwake/kit/settings";
+import { type Environment, preferOwnSettings, readGitLimits, readVariables } from "@stillwake/kit/settings";
 import type { Provider } from "./contract.ts";
 import { checkOsvUrl } from "./vulnerabilities/osv-client.ts";
 
@@ -49,6 +49,11 @@ const home = fileURLToPath(new URL("..", import.meta.url));
 const EPSS = "https://epss.empiricalsecurity.com/epss_scores-current.csv.gz";
 const OSV = "https://api.osv.dev";
 const KEV = "https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json";
+
+/** For `npm start`: what the environment sets is kept; the sample adds to it. */
+export function settingsOfSample(sample: Record<string, string>): Record<string, string> {
+  return preferOwnSettings(sample, process.env);
+}
 
 export function readSettings(env: Environment = process.env): Settings {
   const variables = readVariables("EXTRACTION", env);

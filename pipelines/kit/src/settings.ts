@@ -38,10 +38,7 @@ export function readVariables(prefix: string, env: Environment): Variables {
 }
 
 /** The settings of a sample, except where `env` has its own; lists contain the entries of both, those of `env` first. */
-export function preferOwnSettings(
-  sample: Record<string, string>,
-  env: Environment = process.env,
-): Record<string, string> {
+export function preferOwnSettings(sample: Record<string, string>, env: Environment): Record<string, string> {
   const merged = Object.entries(sample).map(([name, value]) => {
     const own = env[name];
     if (!own) return [name, value];

@@ -2,7 +2,7 @@
 import path from "node:path";
 import type { Mirror } from "@stillwake/kit/git/address";
 import type { GitLimits } from "@stillwake/kit/git/limits";
-import { type Environment, readGitLimits, readVariables } from "@stillwake/kit/settings";
+import { type Environment, preferOwnSettings, readGitLimits, readVariables } from "@stillwake/kit/settings";
 import * as web from "@stillwake/kit/web/server-settings";
 
 export interface Settings {
@@ -24,6 +24,11 @@ export interface Settings {
 }
 
 const GB = 2 ** 30;
+
+/** For `npm start`: what the environment sets is kept; the sample adds to it. */
+export function settingsOfSample(sample: Record<string, string>): Record<string, string> {
+  return preferOwnSettings(sample, process.env);
+}
 
 export function readSettings(env: Environment = process.env): Settings {
   const variables = readVariables("LEADERBOARD", env);

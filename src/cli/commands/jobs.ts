@@ -1,11 +1,14 @@
-// stillwake jobs lists jobs; stillwake job shows or follows one.
+// stillwake jobs lists jobs; stillwake job shows or follows one; stillwake artifact downloads one of its artifacts.
+import fs from "node:fs";
+import path from "node:path";
 import { InvalidInput } from "../../errors.ts";
 import type { api as apiTypes } from "../../server/index.ts";
-import { formatMoney } from "../../text/format.ts";
+import { escapeLine } from "../../text/escape.ts";
+import { formatBytes, formatMoney } from "../../text/format.ts";
 import { toFraction } from "../../text/progress-rate.ts";
 import type { ApiClient } from "../api-client.ts";
 import { checkJobId, checkOneOf, jobStates, parseInteger, pathSegment } from "../arguments.ts";
-import { apiFlags, type Command } from "../command.ts";
+import { apiFlags, type Command, storeHelp } from "../command.ts";
 import { followJob } from "../output/follow.ts";
 import { formatFailure, formatWaitReason, printLogLine, stateColours } from "../output/job-text.ts";
 import type { Screen } from "../output/screen.ts";
@@ -28,6 +31,7 @@ export const jobsCommand: Command = {
     state: "<state> queued, running, paused, completed, failed, cancelled",
     key: "<key> with this key",
     tenant: "<tenant> of this tenant",
+    parent: "<id> spawned by this job",
     since: "<when> created at or after: 2h (ago) or 2030-01-31T12:00:00Z",
     until: "<when> created before",
     text: "<text> contained in id, key, tenant, worker, input or failure",
@@ -39,12 +43,14 @@ export const jobsCommand: Command = {
   examples: [
     ["jobs --state failed --since 2h", "recent failures"],
     ["jobs --pipeline extraction --text acme", "search"],
+    [`jobs --parent ${EXAMPLE_ID} --state failed`, "the children that failed"],
     ["jobs --all --json | jq -r '.jobs[].id'", "every id"],
   ],
   async run(context) {
     const { flags, screen } = context;
     const { pipeline, pool, state, key, tenant, text } = flags;
     checkOneOf(state, jobStates, "state");
+    const parent = flags.parent === undefined ? undefined : checkJobId(flags.parent);
     const [since, until] = [parseMoment(flags.since, "since"), parseMoment(flags.until, "until")];
     const limit = parseInteger(flags.limit, "limit") ?? (flags.all ? Number.POSITIVE_INFINITY : 50);
     if (limit < 1) throw new InvalidInput("--limit is less than 1", { field: "limit", remedy: "Write --limit 10" });
@@ -52,7 +58,7 @@ export const jobsCommand: Command = {
     const jobs: apiTypes.Job[] = [];
     let cursor: string | null | undefined = flags.cursor;
     do {
-      const query = { pipeline, pool, state, key, tenant, text, since, until, cursor: cursor ?? undefined };
+      const query = { pipeline, pool, state, key, tenant, parent, text, since, until, cursor: cursor ?? undefined };
       const page: apiTypes.JobPage = await api.call("GET", "/v1/jobs", {
         query: { ...query, limit: Math.min(MAX_PAGE, limit - jobs.length) },
       });
@@ -255,5 +261,51 @@ const sections: Record<string, (screen: Screen, rows: any[]) => void> = {
   lines: (screen, rows) => {
     for (const row of rows) printLogLine(screen, row);
     if (rows.length === 0) screen.printStderr("No log lines yet.");
+  },
+};
+
+export const artifactCommand: Command = {
+  name: "artifact",
+  group: "Jobs",
+  summary: "download an artifact of a job",
+  usage: ["<id> <name>", "<id> <name> --out <file>"],
+  args: [2, 2],
+  flags: {
+    out: "<file> write to this file; - prints even on a terminal (default: stdout, unless it is a terminal)",
+    store: storeHelp,
+    ...apiFlags,
+  },
+  examples: [
+    [`artifact ${EXAMPLE_ID} report.pdf -o report.pdf`, "to a file"],
+    [`artifact ${EXAMPLE_ID} result.json | jq .`, "to another program"],
+  ],
+  async run({ flags, args, screen, api }) {
+    const id = checkJobId(args[0]!);
+    const name = args[1]!;
+    // The content may contain control sequences, which a terminal would execute.
+    if (flags.out === undefined && screen.columns !== undefined) {
+      throw new InvalidInput("The content of an artifact is not printed on a terminal", {
+        field: "out",
+        remedy: `Write it to a file: -o ${path.basename(name)}; or print it with -o -`,
+      });
+    }
+    const [{ Readable }, { pipeline }] = await Promise.all([import("node:stream"), import("node:stream/promises")]);
+    const segments = name.split("/").map(pathSegment).join("/");
+    const content = Readable.fromWeb(await (await api()).download(`/v1/jobs/${id}/artifacts/${segments}`));
+    if (flags.out === undefined || flags.out === "-") {
+      await pipeline(content, screen.stdout, { end: false });
+      return 0;
+    }
+    // Renamed into place: an aborted download leaves no partial file under the name.
+    const temporary = `${flags.out}.${process.pid}.part`;
+    try {
+      await pipeline(content, fs.createWriteStream(temporary));
+      await fs.promises.rename(temporary, flags.out);
+    } finally {
+      await fs.promises.rm(temporary, { force: true });
+    }
+    const { size } = await fs.promises.stat(flags.out);
+    screen.printStderr(`Wrote ${formatBytes(size)} to ${escapeLine(flags.out)}.`);
+    return 0;
   },
 };

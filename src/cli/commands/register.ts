@@ -2,14 +2,16 @@
 // machines start on demand: before the first machine runs, no worker has registered them.
 import type { Config } from "../../config.ts";
 import { DatabaseUnavailable, InvalidInput } from "../../errors.ts";
+import { escapeLine } from "../../text/escape.ts";
 import type { WorkerOptions } from "../../worker/options.ts";
 import { type Command, configHelp, databaseFlags, pipelinesHelp } from "../command.ts";
 import type { Flags } from "../flags.ts";
+import type { ProjectSchedulesOptions } from "../project-schedules.ts";
 
 export const registerCommand: Command = {
   name: "register",
   group: "Run",
-  summary: "register the project's pipelines in the database without running jobs",
+  summary: "register the project's pipelines and schedules in the database without running jobs",
   usage: [""],
   args: [0, 0],
   flags: { pipelines: pipelinesHelp, ...databaseFlags, config: configHelp },
@@ -18,7 +20,7 @@ export const registerCommand: Command = {
     ["register --pipelines ./pipelines", "without a stillwake.config"],
   ],
   async run({ flags, config, screen }) {
-    const options = await readWorkerOptions(flags, config);
+    const options = await readProjectOptions(flags, config);
     if (!options) {
       throw new InvalidInput("No pipelines are configured", {
         field: "pipelines",
@@ -26,7 +28,12 @@ export const registerCommand: Command = {
           'Pass --pipelines ./dir, or set pipelines in stillwake.config: defineConfig({ pipelines: "./pipelines" })',
       });
     }
-    screen.print(`Registered ${await register(options)}.`);
+    screen.print(`Registered ${await register(options.worker)}.`);
+    const { applySchedules } = await import("../project-schedules.ts");
+    await applySchedules(options.schedules, {
+      ...options.connection,
+      print: (level, message) => (level === "info" ? screen.print(escapeLine(message)) : screen.printStderr(message)),
+    });
     return 0;
   },
 };
@@ -43,9 +50,12 @@ export async function registerProject(
   { print, signal }: { print(level: "info" | "warn", message: string): void; signal: AbortSignal },
 ): Promise<void> {
   try {
-    const options = await readWorkerOptions(flags, config);
-    const names = options && (await register(options, signal));
-    if (names) print("info", `registered pipelines: ${names}`);
+    const options = await readProjectOptions(flags, config);
+    const names = options && (await register(options.worker, signal));
+    if (!names) return;
+    print("info", `registered pipelines: ${names}`);
+    const { tryApplySchedules } = await import("../project-schedules.ts");
+    await tryApplySchedules(options.schedules, { ...options.connection, print });
   } catch (error) {
     const { code, message } = error as { code?: string; message: string };
     print(
@@ -55,23 +65,37 @@ export async function registerProject(
   }
 }
 
+interface ProjectOptions {
+  worker: WorkerOptions;
+  /** `schedules` of the configuration file. */
+  schedules: unknown;
+  connection: Omit<ProjectSchedulesOptions, "print">;
+}
+
 /** Undefined when the project has no pipelines. */
-async function readWorkerOptions(flags: Flags, config: Config): Promise<WorkerOptions | undefined> {
+async function readProjectOptions(flags: Flags, config: Config): Promise<ProjectOptions | undefined> {
   const [{ loadConfigFile }, { requireDatabaseUrl }] = await Promise.all([
     import("../config-file.ts"),
     import("../connection.ts"),
   ]);
-  const file = (await loadConfigFile(flags.config)) as Partial<WorkerOptions>;
+  const file = (await loadConfigFile(flags.config)) as Partial<WorkerOptions> & { schedules?: unknown };
   const pipelines = flags.pipelines ?? file.pipelines;
   if (pipelines === undefined) return undefined;
   const { scratch, runAs, heapMb } = file;
+  const url = requireDatabaseUrl(flags.url ?? config.databaseUrl ?? file.url);
+  const schema = flags.schema ?? config.schema;
+  const sealKeys = config.sealKeys ?? file.sealKeys;
   return {
-    url: requireDatabaseUrl(flags.url ?? config.databaseUrl ?? file.url),
-    schema: flags.schema ?? config.schema,
-    pipelines,
-    ...(scratch && { scratch }),
-    ...(runAs && { runAs }),
-    ...(heapMb !== undefined && { heapMb }),
+    worker: {
+      url,
+      schema,
+      pipelines,
+      ...(scratch && { scratch }),
+      ...(runAs && { runAs }),
+      ...(heapMb !== undefined && { heapMb }),
+    },
+    schedules: file.schedules,
+    connection: { url, schema, ...(sealKeys && { sealKeys }) },
   };
 }
 

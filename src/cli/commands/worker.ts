@@ -47,12 +47,14 @@ export const workerCommand: Command = {
 
 /** Returns 0 after a drain, 1 when the database could not be reached until the end. */
 async function runWorker(flags: Flags): Promise<number> {
-  const [{ Worker }, { serveWorker }, { createProcessLog, logEvents }, { loadConfigFile }] = await Promise.all([
-    import("../../worker/worker.ts"),
-    import("../../worker/observe/http.ts"),
-    import("../../worker/observe/process-log.ts"),
-    import("../config-file.ts"),
-  ]);
+  const [{ Worker }, { serveWorker }, { createProcessLog, logEvents }, { loadConfigFile }, { tryApplySchedules }] =
+    await Promise.all([
+      import("../../worker/worker.ts"),
+      import("../../worker/observe/http.ts"),
+      import("../../worker/observe/process-log.ts"),
+      import("../config-file.ts"),
+      import("../project-schedules.ts"),
+    ]);
   const file = await loadConfigFile(flags.config);
   const env = readConfig();
   const options: Partial<WorkerOptions> = { ...fromFile(file), ...fromEnvironment(env), ...fromFlags(flags) };
@@ -107,6 +109,11 @@ async function runWorker(flags: Flags): Promise<number> {
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(signal, onSignal);
   try {
     await worker.start();
+    const { url = "", schema = "stillwake", sealKeys } = options;
+    const print = (level: "info" | "warn", message: string) => log[level]({ event: "schedules" }, message);
+    // Not if it was stopped while it was starting.
+    if (worker.pools.length > 0)
+      await tryApplySchedules(file.schedules, { url, schema, ...(sealKeys && { sealKeys }), print });
     const reason = await worker.done;
     return reason === "the database cannot be reached" ? 1 : 0;
   } finally {
@@ -119,7 +126,16 @@ async function runWorker(flags: Flags): Promise<number> {
 const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"];
 
 function fromFile(file: Record<string, unknown>): Partial<WorkerOptions> {
-  const { logLevel: _1, metricsPort: _2, metricsHost: _3, pools: _4, prices: _5, dev: _6, ...options } = file;
+  const {
+    logLevel: _1,
+    metricsPort: _2,
+    metricsHost: _3,
+    pools: _4,
+    prices: _5,
+    dev: _6,
+    schedules: _7,
+    ...options
+  } = file;
   return options as Partial<WorkerOptions>;
 }
 

@@ -4,7 +4,6 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 import { pipeline } from "../../index.ts";
-import { formatPlural } from "../../text/format.ts";
 import { implement, type JobContext } from "../../worker/index.ts";
 
 export const survivor = pipeline("demo-survivor", {
@@ -83,7 +82,7 @@ export default implement(survivor, async (job, { seconds }) => {
     {
       start: "Finishing...",
       end: ({ attempts }) =>
-        `Finished batch ${batch} after ${formatPlural(attempts, "attempt")}. No saved work was repeated`,
+        `Finished batch ${batch} after ${attempts} ${attempts === 1 ? "attempt" : "attempts"}. No saved work was repeated`,
     },
     async (step) => {
       await delay(itemMs, undefined, { signal: step.signal });

@@ -27,6 +27,7 @@ import type { Flags } from "../flags.ts";
 import { followJob } from "../output/follow.ts";
 import type { Screen } from "../output/screen.ts";
 import { withWaitNotice } from "../output/wait-notice.ts";
+import { tryApplySchedules } from "../project-schedules.ts";
 import { readDevAddress, writeDevAddress } from "./address.ts";
 import { createDevMachines, type DevMachines, formatRelease, type ProjectPools } from "./machines.ts";
 import { onStopSignals } from "./stop.ts";
@@ -57,6 +58,7 @@ interface Project {
   /** Whether the demo pipelines are loaded: without pipelines in the project, or with --demo. */
   hasDemo: boolean;
   part: StillwakeConfig["dev"];
+  schedules: unknown;
 }
 
 /** What has to be closed at the end. */
@@ -122,6 +124,7 @@ async function readProject(flags: Flags, reload = 0): Promise<Project> {
     config: flags.config,
     hasDemo,
     part: file.dev as Project["part"],
+    schedules: file.schedules,
   };
 }
 
@@ -168,8 +171,13 @@ async function start(
   if (machines) open.machines = machines;
   const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
   const shared = { url, schema, grace: GRACE, ...credentials, environment: { ...processEnvironment(), ...env } };
-  const startNew = ({ worker }: Project) =>
-    startWorker(open, { ...shared, ...worker, store: worker.store ?? store }, screen);
+  const sealKeys = config.sealKeys && { sealKeys: config.sealKeys };
+  const print = (level: "info" | "warn", line: string) =>
+    level === "info" ? screen.printVerbose(line) : screen.printStderr(`  ${escapeLine(line)}`);
+  const startNew = async ({ worker, schedules }: Project) => {
+    await startWorker(open, { ...shared, ...worker, store: worker.store ?? store }, screen);
+    await tryApplySchedules(schedules, { url, schema, ...sealKeys, print });
+  };
   let started: Promise<unknown> = Promise.resolve();
   if (project.ownPipelines.length > 0) {
     open.watch = await watchProject(open, project, { flags, screen, startNew, ready: () => started });

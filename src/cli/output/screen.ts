@@ -24,6 +24,11 @@ export interface ScreenOptions {
 }
 
 export class Screen {
+  /** For content that is streamed as it is. */
+  get stdout(): Writable {
+    return this.#stdout;
+  }
+
   readonly #stdout: NonNullable<ScreenOptions["stdout"]>;
   readonly #stderr: Writable;
   readonly #verbose: boolean;

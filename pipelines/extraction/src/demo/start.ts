@@ -1,10 +1,9 @@
 // Starts the extraction for `npm start` without a network.
 import path from "node:path";
 import { type Application, startDemo } from "@stillwake/kit/demo/start";
-import { preferOwnSettings } from "@stillwake/kit/settings";
 import type { DevPlace } from "stillwake";
 import { createApp, loginFor, migrate } from "../app.ts";
-import { readSettings } from "../settings.ts";
+import { readSettings, settingsOfSample } from "../settings.ts";
 import { makeSampleRepository, SAMPLE, SAMPLES } from "./sample.ts";
 
 export async function startExtraction(dev: DevPlace & { base: string }): Promise<Application> {
@@ -19,7 +18,7 @@ export async function startExtraction(dev: DevPlace & { base: string }): Promise
   return {
     env: {
       EXTRACTION_DATABASE_URL: login,
-      ...preferOwnSettings({
+      ...settingsOfSample({
         EXTRACTION_CACHE: path.join(home, "cache"),
         EXTRACTION_SAMPLE: `${SAMPLE.provider}:${SAMPLE.repository.split("/")[0]}=${SAMPLES}`,
         ...(git && {

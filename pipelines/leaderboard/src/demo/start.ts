@@ -2,10 +2,9 @@
 // looked up at GitHub instead.
 import path from "node:path";
 import { type Application, startDemo } from "@stillwake/kit/demo/start";
-import { preferOwnSettings } from "@stillwake/kit/settings";
 import type { DevPlace } from "stillwake";
 import { createApp, loginFor, migrate } from "../app.ts";
-import { readSettings } from "../settings.ts";
+import { readSettings, settingsOfSample } from "../settings.ts";
 import { serveGitHub } from "./github-server.ts";
 import { makeSampleRepository, SAMPLE, SAMPLE_USERS } from "./sample.ts";
 
@@ -27,7 +26,7 @@ export async function startLeaderboard(dev: DevPlace & { base: string }): Promis
   return {
     env: {
       LEADERBOARD_DATABASE_URL: login,
-      ...preferOwnSettings({
+      ...settingsOfSample({
         LEADERBOARD_CACHE: path.join(home, "cache"),
         ...(github && { LEADERBOARD_GITHUB_API_URL: github.url }),
         ...(githubToken !== undefined && { LEADERBOARD_GITHUB_TOKEN: githubToken }),
