@@ -234,6 +234,24 @@ describe("the reducer of job.each", () => {
     expect(JSON.stringify(job.failure)).toContain("saved batches of it without one");
   });
 
+  it("loses nothing when another caller of save_position() passes no value", async () => {
+    const { id } = await run(async (one) => {
+      const [row] = await query<{ epoch: string; lease_id: string }>(
+        "select epoch, lease_id from stillwake.live_jobs where id = $1",
+        [one.id],
+      );
+      const save = (from: number, value: string | null) =>
+        query("select stillwake.save_position($1, $2, $3, 'items', $4, $5, null, false, $6)", [
+          ...[one.id, row!.epoch, row!.lease_id, from, from + 2, value],
+        ]);
+      await save(0, '{"sum": 1}');
+      await save(2, null);
+    });
+    expect(await query("select value from stillwake.checkpoints where job_id = $1", [id])).toEqual([
+      { value: { sum: 1 } },
+    ]);
+  });
+
   it("rejects an invalid reducer", async () => {
     const { job } = await run(async (one) => {
       await expect(one.each("a", [1], {}, () => 1, { reduce: () => 1 } as never)).rejects.toThrow(/no initial value/);

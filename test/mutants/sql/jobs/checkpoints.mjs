@@ -75,7 +75,8 @@ export const mutants = [
   },
   {
     name: "a position without a value removes the saved value",
-    only: "events and positions",
+    killedBy: "test/attempt/each-reduce.test.ts",
+    only: "passes no value",
     old: "value = coalesce(p_value, c.value),",
     new: "value = p_value,",
   },
