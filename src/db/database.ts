@@ -2,6 +2,7 @@
 // errors mapped to Stillwake errors. In a pool opened here every timeout destroys its socket, so no call waits for ever
 // on a half-open connection. A pool passed by the user keeps its own timeouts: without a `query_timeout`, a statement
 // on a half-open connection waits until the kernel gives up.
+import { setMaxListeners } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import {
@@ -88,6 +89,8 @@ export class Database {
         ? Number.POSITIVE_INFINITY
         : durationMs(options.retryTimeout ?? "30s", "retryTimeout");
     this.#onOutage = options.onOutage;
+    // Every call that waits for Postgres listens: more than ten are no leak.
+    setMaxListeners(0, this.#stopping.signal);
     // An idle connection that breaks is replaced by the next call; without a listener Node would exit.
     const open = () => openPool(options).on("error", this.#onIdleError);
     this.#open = options.pool ? undefined : open;

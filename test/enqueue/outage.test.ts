@@ -3,7 +3,7 @@
 import { once } from "node:events";
 import net from "node:net";
 import pg from "pg";
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type Settlement, settleAndClaim } from "../../src/db/calls/worker.ts";
 import { createStillwake, pipeline, type StillwakeError } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
@@ -315,3 +315,23 @@ async function othersAtWork(): Promise<number> {
   );
   return rows[0].count;
 }
+
+describe("an outage", () => {
+  it("makes many calls wait without a warning of Node", async () => {
+    const warnings: string[] = [];
+    const onWarning = ({ message }: Error) => warnings.push(message);
+    process.on("warning", onWarning);
+    onTestFinished(() => void process.off("warning", onWarning));
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url });
+    await stillwake.list({ limit: 1 });
+    proxy.mode = "refuse";
+    proxy.reset();
+    const calls = Promise.all(Array.from({ length: 30 }, () => stillwake.list({ limit: 1 })));
+    const opened = proxy.asked();
+    await waitFor(() => proxy.asked() > opened + 2, { what: "refused connections" });
+    proxy.mode = "pass";
+    await calls;
+    expect(warnings).toEqual([]);
+  });
+});
