@@ -34,13 +34,18 @@ describe("hints", () => {
     await listener.query('listen "stillwake.feed"');
   });
 
-  /** The hints that are sent while this runs. A hint of the test marks the end. */
+  /** The hints that are sent while this runs. Hints of the test mark its start and its end. */
   async function hinted(act: () => Promise<unknown>): Promise<string[]> {
-    received.length = 0;
+    await takeReceived();
     await act();
+    return takeReceived();
+  }
+
+  /** All hints that were sent so far. */
+  async function takeReceived(): Promise<string[]> {
     await sql.query("select pg_notify('stillwake.feed', 'mark')");
     await waitFor(() => received.includes("mark"), { interval: 2 });
-    return received.filter((payload) => payload !== "mark");
+    return received.splice(0).filter((payload) => payload !== "mark");
   }
   const call = (text: string, values: unknown[]) => () => sql.query(`select ${text}`, values);
   const asJson = (value: unknown) => JSON.stringify([value]);
