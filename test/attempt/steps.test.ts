@@ -954,6 +954,7 @@ describe("a runner that sends forged messages", () => {
     "an invalid time": "completed",
     "unknown calls": "completed",
     "an invalid log": "completed",
+    "lines with invalid numbers of repetition": "completed",
     "a line Postgres cannot store": "completed",
     "data Postgres cannot store": "completed",
     "invalid progress": "completed",

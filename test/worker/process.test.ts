@@ -20,6 +20,15 @@ describe("stillwake worker", () => {
     expect(await worker.exited).toBe(0);
   });
 
+  it("stores a line outside of steps once, however often the job waits", async () => {
+    await startWorker({ url: database.url, args: ["--slots", "1"] });
+    const input = { observer: observer.url, steps: [nothing("one")], sleeps: ["first", "second"] };
+    const { id } = await stillwake.enqueue("script", input);
+    await stillwake.wait(id, { timeout: "20s" });
+    expect(observer.reportsOf(id).filter(({ event }) => event === "begin")).toHaveLength(3);
+    expect((await stillwake.logs(id)).map(({ message }) => message)).toEqual(["Before first", "Before second"]);
+  });
+
   it("resumes from the last checkpoint when its runner is killed", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const steps = [nothing("one"), gated("two", "killed")];

@@ -2,6 +2,7 @@
 // it was assigned; the keeper replies by call number. Every message carries the number of its run, so that late code of
 // an earlier job cannot act for the current one. User code can forge any message, so the keeper validates them.
 import { InvalidInput, StillwakeError } from "../../errors.ts";
+import { isInteger } from "../../validate.ts";
 import type { Outcome, StopReason } from "../attempt/outcome.ts";
 import { Stopped } from "../attempt/outcome.ts";
 import type { Assignment, LoadedPipeline, LogLine, Port, Progress, StepReport } from "./port.ts";
@@ -198,11 +199,12 @@ export function deserializeError({ name, message, code, stop, retryable = false 
 /** Lines get the time of receipt: the clock of another process is not comparable, and only the order matters. */
 function readLines(lines: LogLine[]): LogLine[] {
   const now = performance.now();
-  return lines.map(({ level, message, step, data }) => {
+  return lines.map(({ level, message, step, data, replayed }) => {
     const line: LogLine = { level, message: String(message), at: now };
     if (!["info", "success", "warning", "error"].includes(level)) line.level = "info";
     if (step !== undefined) line.step = String(step);
     if (data !== undefined) line.data = data;
+    if (isInteger(replayed, 1, Number.MAX_SAFE_INTEGER)) line.replayed = replayed;
     return line;
   });
 }

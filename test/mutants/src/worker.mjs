@@ -137,6 +137,14 @@ export const mutants = [
     new: "",
   },
   {
+    name: "a keeper drops the number of a line that a runner repeats",
+    killedBy: "test/worker/process.test.ts",
+    only: "stores a line outside of steps once",
+    file: "src/worker/runner/ipc.ts",
+    old: "line.replayed = replayed;",
+    new: "{}",
+  },
+  {
     name: "a job completes although a step that it did not await is running",
     killedBy: "test/attempt/not-awaited.test.ts",
     only: "is finished before the job completes",
