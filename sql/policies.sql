@@ -19,7 +19,7 @@ begin
   if to_regrole('stillwake_tenant') is null or to_regrole('stillwake_app') is null then
     return;
   end if;
-  execute format('grant select (%s, waiting_for, pause) on stillwake.live_jobs to %s', v_job, v_roles);
+  execute format('grant select (%s, waiting_for, awaits, pause) on stillwake.live_jobs to %s', v_job, v_roles);
   execute format('grant select (%s, ended_at, output, missing, outcome) on stillwake.ended_jobs to %s', v_job, v_roles);
   execute format('grant select (job_id, epoch, attempt, worker, claimed_at, ended_at, outcome, failure) on stillwake.ended_attempts to %s',
     v_roles);

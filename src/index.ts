@@ -34,6 +34,7 @@ export * from "./contract/index.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
 export type { CompletedJob, Failure, Job, JobId, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
 export type { JobFilter, WatchdogAction } from "./db/calls/jobs.ts";
+export type { Signalled } from "./db/calls/long-work.ts";
 export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolProviderError } from "./db/calls/pools.ts";
 export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";
 export type { DatabaseOptions } from "./db/database.ts";

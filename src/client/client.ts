@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { AnyPipeline, InputOf, OutputOf } from "../contract/pipeline.ts";
 import type { CompletedJob, JobId, JobState } from "../db/calls/job.ts";
 import * as calls from "../db/calls/jobs.ts";
-import { signal } from "../db/calls/long-work.ts";
+import { type Signalled, signal } from "../db/calls/long-work.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
 import { type Erased, type EraseOptions, erase } from "../db/erase.ts";
 import { tenantDatabase } from "../db/tenant-database.ts";
@@ -168,8 +168,8 @@ export class Stillwake extends Reader {
     return result;
   }
 
-  /** Sends an event to a job, which receives it with `job.waitFor(event)`, now or later. Returns the job's state. */
-  async signal(id: string, event: string, data: unknown = null, actor: Pick<Actor, "by"> = {}): Promise<JobState> {
+  /** Sends an event to a job, which receives it with `job.waitFor(event)`, now or later. The result says which event the job waited for. */
+  async signal(id: string, event: string, data: unknown = null, actor: Pick<Actor, "by"> = {}): Promise<Signalled> {
     const call = {
       job: checkId(id),
       event: checkLabel(event, "event"),

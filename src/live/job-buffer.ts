@@ -8,6 +8,7 @@ export interface StateEvent {
   kind: "state";
   state: JobState;
   waitingFor: WaitingFor | null;
+  awaitedEvent: string | null;
   attempt: number;
   maxAttempts: number;
   runAt: Date | null;
@@ -323,6 +324,7 @@ export class JobBuffer {
       kind: "state",
       state: status.state,
       waitingFor: status.waiting_for,
+      awaitedEvent: status.awaited_event,
       attempt: status.attempt,
       maxAttempts: status.max_attempts,
       runAt: date(status.run_at),

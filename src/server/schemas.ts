@@ -52,6 +52,7 @@ export const Job = apiType("Job", {
   pool: z.string(),
   state: z.enum(jobStates),
   waitingFor: z.enum(waitReasons).nullable(),
+  awaitedEvent: z.string().nullable(),
   priority: z.int(),
   runAt: nullableTimestamp,
   createdAt: timestamp,
@@ -85,6 +86,13 @@ export const JobPage = apiType("JobPage", { jobs: z.array(Job), cursor: z.string
 export const Enqueued = apiType("Enqueued", { id: z.uuid(), existing: z.boolean() });
 
 export const Controlled = apiType("Controlled", { id: z.uuid(), state: z.enum(jobStates) });
+
+/** `awaitedEvent`: the event that the job waited for when the signal arrived. */
+export const Signalled = apiType("Signalled", {
+  id: z.uuid(),
+  state: z.enum(jobStates),
+  awaitedEvent: z.string().nullable(),
+});
 
 export const Attempt = apiType("Attempt", {
   epoch: bigNumber,

@@ -30,11 +30,13 @@ export function headline(snapshot: Snapshot, now = Date.now()): string {
     case "running":
       return `Running${activity && `: ${activity}`}${attempt || (activity ? "" : "…")}`;
     case "queued": {
-      const reason = job.waitingFor
-        ? WAIT_TEXTS[job.waitingFor]
-        : job.startedAt
-          ? "Waiting to resume"
-          : "Waiting for a worker";
+      const reason = job.awaitedEvent
+        ? `Waiting for the event ${job.awaitedEvent}`
+        : job.waitingFor
+          ? WAIT_TEXTS[job.waitingFor]
+          : job.startedAt
+            ? "Waiting to resume"
+            : "Waiting for a worker";
       return `${reason}${isLater ? `, until ${formatTime(job.runAt!)}` : ""}.`;
     }
     case "paused":

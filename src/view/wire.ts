@@ -21,6 +21,8 @@ export interface Failure {
 export interface StateEvent {
   state: JobState;
   waitingFor: WaitReason | null;
+  /** Null for a reader with a read token. */
+  awaitedEvent: string | null;
   attempt: number;
   maxAttempts: number;
   runAt: string | null;

@@ -26,14 +26,15 @@ const server = createServer({ url: database.url, secret, store: openStore(store)
 const github = limit("github", { max: 100, per: "1h" });
 const upstream = breaker("upstream");
 
-const work = pipeline<{ message?: string; fail?: boolean; gate?: boolean }>("work", {
+const work = pipeline<{ message?: string; fail?: boolean; gate?: boolean; event?: string }>("work", {
   retry: { attempts: 1 },
   needs: [github, upstream],
 });
 /** No worker runs these. */
 const waiting = pipeline("waiting", { pool: "unserved", retry: { attempts: 2 } });
 let open = () => {};
-const code = implement(work, async (job, { message, fail, gate }) => {
+const code = implement(work, async (job, { message, fail, gate, event }) => {
+  if (event) await job.waitFor(event, undefined, { timeout: "2d" });
   job.log.info(message ?? "Nothing special");
   job.progress({ done: 1, total: 4 }, "a quarter");
   if (gate) await new Promise<void>((resolve) => (open = resolve));
@@ -193,7 +194,11 @@ describe.each(["database", "server"])("on a %s", (where) => {
     expect(json(await call(["signal", ids[0]!, "approved", '{"by":"ann"}', "--json"]))).toEqual({
       id: ids[0],
       state: "queued",
+      awaitedEvent: null,
     });
+    expect((await call(["signal", ids[0]!, "aproval"])).stdout).toBe(
+      `${ids[0]}  queued\nNo step of this job waits for "aproval" now. The signal is kept.\n`,
+    );
     expect((await call(["cancel", ids[0]!, "--reason", "enough"])).stdout).toBe(`${ids[0]}  cancelled\n`);
     expect((await stillwake.get(ids[0]!)).cancel).toMatchObject({ reason: "enough" });
     // An unknown job does not prevent the others.
@@ -244,6 +249,19 @@ describe.each(["database", "server"])("on a %s", (where) => {
       stderr: expect.stringMatching(/^ARTIFACT_MISSING: /),
     });
     expect(fs.readdirSync(path.dirname(file))).toEqual(["b.txt"]);
+  });
+
+  it("jobs, job and signal name the event that a job waits for", async () => {
+    const { id } = await stillwake.enqueue(work, { event: "approval" });
+    await waitFor(async () => (await stillwake.get(id)).awaitedEvent === "approval");
+    expect((await call(["jobs", "--text", id])).stdout).toContain("waits for event approval");
+    expect((await call(["job", id])).stdout).toContain("queued, waits for event approval");
+    expect((await call(["signal", id, "aproval"])).stdout).toBe(
+      `${id}  queued\nNo step of this job waits for "aproval" now; it waits for "approval". The signal is kept.\n`,
+    );
+    expect((await call(["signal", id, "approval"])).stdout).toBe(`${id}  queued\n`);
+    await stillwake.wait(id, { timeout: "20s" });
+    expect((await call(["signal", id, "approval"])).stderr).toContain("has ended (completed) and takes no signals");
   });
 
   it("pools, limits, breakers and schedules are listed and changed", async () => {

@@ -14,8 +14,11 @@ describe("a job that waits for an event", () => {
     const { id, job } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) =>
       job.waitFor("approval", approval),
     );
-    expect(job).toMatchObject({ state: "queued", attempt: 0, runAt: null });
-    expect(await stillwake.signal(id, "approval", { approved: true }, { by: "ann" })).toBe("queued");
+    expect(job).toMatchObject({ state: "queued", attempt: 0, runAt: null, awaitedEvent: "approval" });
+    expect(await stillwake.signal(id, "approval", { approved: true }, { by: "ann" })).toEqual({
+      state: "queued",
+      awaitedEvent: "approval",
+    });
     expect(await until(id)).toMatchObject({ state: "completed", output: { approved: true }, attempt: 1 });
     expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["slept", "completed"]);
     expect(await events(id)).toContain("signalled");
@@ -24,7 +27,10 @@ describe("a job that waits for an event", () => {
   it("finds a signal sent before it waits, and does not wait at all", async () => {
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, {});
-    await stillwake.signal(id, "approval", { approved: false });
+    expect(await stillwake.signal(id, "approval", { approved: false })).toEqual({
+      state: "queued",
+      awaitedEvent: null,
+    });
     await start([implement(contract, (job) => job.waitFor("approval", approval))]);
     expect(await until(id)).toMatchObject({ output: { approved: false } });
     expect(await attempts(id)).toHaveLength(1);
@@ -58,7 +64,7 @@ describe("a job that waits for an event", () => {
     const { id } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) =>
       job.waitFor("approval", approval),
     );
-    await stillwake.signal(id, "something else", {});
+    expect(await stillwake.signal(id, "something else", {})).toEqual({ state: "queued", awaitedEvent: "approval" });
     expect(await stillwake.get(id)).toMatchObject({ waitingFor: "event", runAt: null });
     await stillwake.signal(id, "approval", { approved: "maybe" });
     await until(id, (job) => job.waitingFor === "event" && Number(job.epoch) > 1);
@@ -109,11 +115,16 @@ describe("a job that waits for an event", () => {
       job.waitFor("approval"),
     );
     await stillwake.pause(id, { reason: "lunch" });
+    expect(await stillwake.get(id)).toMatchObject({ state: "paused", awaitedEvent: "approval" });
     await stillwake.signal(id, "approval", { fine: true });
     expect((await stillwake.get(id)).state).toBe("paused");
     await stillwake.resume(id);
     expect(await until(id)).toMatchObject({ output: { fine: true } });
-    await expect(stillwake.signal(id, "approval")).rejects.toMatchObject({ code: "NOT_ALLOWED" });
+    expect((await stillwake.get(id)).awaitedEvent).toBeNull();
+    await expect(stillwake.signal(id, "approval")).rejects.toMatchObject({
+      code: "NOT_ALLOWED",
+      message: expect.stringContaining(`Job ${id} has ended (completed) and takes no signals`),
+    });
     await expect(stillwake.signal("01890000-0000-7000-8000-000000000000", "approval")).rejects.toMatchObject({
       code: "JOB_NOT_FOUND",
     });

@@ -172,6 +172,20 @@ describe("a stream", () => {
     expect(guest.told.at(-1)!.data).toMatchObject({ state: "failed", failure: { message: "oh", code: "E" } });
   });
 
+  it("names the event that the job waits for, but not for a read token", async () => {
+    const reader = openReader();
+    const [lease] = await claimJobs(sql, 1);
+    const settlement = { ...lease, outcome: "slept", waiting_for: "event", awaits: "approval" };
+    await sql.query("select stillwake.settle($1)", [JSON.stringify([settlement])]);
+    const texts: string[] = [];
+    for (const redacted of [false, true]) {
+      const url = await serveStreams({ reader, redacted, until: new Date(Date.now() + 300) });
+      texts.push(await (await fetch(`${url}/${lease!.job}`)).text());
+    }
+    expect(texts[0]).toContain('"waitingFor":"event","awaitedEvent":"approval"');
+    expect(texts[1]).toContain('"waitingFor":"event","awaitedEvent":null');
+  });
+
   it("is closed when its body is not read, and calls onFinish once", async () => {
     const reader = openReader();
     const [lease] = await claimJobs(sql, 1);

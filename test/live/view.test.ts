@@ -20,6 +20,7 @@ const moment = (seconds: number) => new Date(T0 + seconds * 1000).toISOString();
 const running: wire.StateEvent = {
   state: "running",
   waitingFor: null,
+  awaitedEvent: null,
   attempt: 1,
   maxAttempts: 3,
   runAt: null,
@@ -247,6 +248,11 @@ describe("the sentences", () => {
     expect(headline(snapshotOf(state({ state: "queued", startedAt: null })), now)).toBe("Waiting for a worker.");
     expect(headline(snapshotOf(state({ state: "queued", waitingFor: "retry", runAt: later })), now)).toBe(
       `Waiting for the next attempt, until ${formatTime(later)}.`,
+    );
+    const waits = { state: "queued", waitingFor: "event" } as const;
+    expect(headline(snapshotOf(state(waits)), now)).toBe("Waiting for an external event.");
+    expect(headline(snapshotOf(state({ ...waits, awaitedEvent: "approval", runAt: later })), now)).toBe(
+      `Waiting for the event approval, until ${formatTime(later)}.`,
     );
     const ended = { state: "completed", endedAt: moment(64), missing: ["scan"] } as const;
     expect(headline(snapshotOf(state({ ...ended, missing: ["scan"] })), now)).toBe(

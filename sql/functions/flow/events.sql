@@ -8,7 +8,8 @@ create or replace function stillwake.signal(p_job uuid, p_name text, p_data json
   p_id uuid default gen_random_uuid()) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_job stillwake.live_jobs;
+  v_job   stillwake.live_jobs;
+  v_ended text;
 begin
   if coalesce(length(p_name), 0) not between 1 and 200 then
     perform stillwake.refuse('SW001', 'An event needs a name of 1 to 200 characters', 'event', 'Use the name the job waits for.');
@@ -18,7 +19,12 @@ begin
   end if;
   v_job := stillwake.lock_job(p_job);
   if v_job.id is null then
-    perform stillwake.refuse_ended(p_job);
+    select e.state into v_ended from stillwake.ended_jobs e where e.id = p_job;
+    if not found then
+      perform stillwake.refuse_unknown_job(p_job);
+    end if;
+    perform stillwake.refuse('SW006', format('Job %s has ended (%s) and takes no signals', p_job, v_ended), 'id',
+      'Send it before the job ends, or run a failed or cancelled job again with retry first.');
   elsif exists (select from stillwake.signals s where s.job_id = p_job and s.id = p_id) then
     return v_job.state;
   end if;

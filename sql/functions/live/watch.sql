@@ -88,8 +88,8 @@ declare
 begin
   return query
   select j.id, 'state', j.seq, null::timestamptz, j.epoch, null, null, null, null,
-    jsonb_build_object('state', j.state, 'waiting_for', j.waiting_for, 'attempt', j.attempt, 'max_attempts', j.max_attempts,
-      'run_at', case when isfinite(j.run_at) then j.run_at end,
+    jsonb_build_object('state', j.state, 'waiting_for', j.waiting_for, 'awaited_event', j.awaited_event, 'attempt', j.attempt,
+      'max_attempts', j.max_attempts, 'run_at', case when isfinite(j.run_at) then j.run_at end,
       'started_at', j.started_at, 'ended_at', j.ended_at, 'progress', j.progress, 'missing', j.missing), 0
   from stillwake.jobs j where j.id = any (p_jobs);
   return query

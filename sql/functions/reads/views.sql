@@ -57,11 +57,13 @@ select j.id, j.pipeline, j.pool, case when j.gate ->> 'held_by' in ('breaker', '
     then jsonb_strip_nulls(jsonb_build_object('reason', j.gate -> 'reason', 'resume_at', nullif(j.gate -> 'until', '"infinity"'),
       'breaker', j.gate -> 'name'))
     else j.pause end as pause, j.progress,
-  null::text[] as missing, j.seq, j.version, j.parent_id, j.spawn, j.child_no, stillwake.children(j.id) as children, j.origin
+  null::text[] as missing, j.seq, j.version, j.parent_id, j.spawn, j.child_no, stillwake.children(j.id) as children, j.origin,
+  -- A paused job continues to wait for its event when it is resumed.
+  case when j.waiting_for = 'event' or j.state = 'paused' and j.pause ->> 'waiting_for' = 'event' then j.awaits end as awaited_event
 from (
   select l.id, l.pipeline, l.pool, l.state, l.waiting_for, l.priority, l.run_at, l.created_at, l.started_at, l.claimed_at, l.expires_at,
     l.attempt, l.max_attempts, l.crashes, l.epoch, l.worker, l.key, l.tenant, l.idempotency_key, l.input, l.failure, l.cancel, l.pause,
-    l.progress, l.seq, l.version, l.parent_id, l.spawn, l.child_no, l.origin,
+    l.progress, l.seq, l.version, l.parent_id, l.spawn, l.child_no, l.origin, l.awaits,
     case when l.state = 'queued' and (l.waiting_for is null or l.waiting_for <> 'key' and l.run_at <= (select stillwake.statement_time()))
       then coalesce((select stillwake.visible_holds()) -> l.tenant, (select stillwake.visible_gates()) -> l.pipeline) end as gate
   from stillwake.live_jobs l
@@ -69,7 +71,7 @@ from (
 union all
 select id, pipeline, pool, state, null, priority, run_at, created_at, started_at, claimed_at, ended_at, expires_at,
   attempt, max_attempts, crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, null, progress,
-  missing, seq, version, parent_id, spawn, child_no, stillwake.children(id), origin
+  missing, seq, version, parent_id, spawn, child_no, stillwake.children(id), origin, null
 from stillwake.ended_jobs;
 
 -- Every attempt, including the running one (outcome null) and the last one of an ended job.

@@ -85,7 +85,13 @@ export const signalCommand: Command = {
     const [id, event, data] = context.args;
     const body = { event, data: parseJson(data, "data") };
     checkJobId(id!);
-    return printResult(context, await (await context.api()).call("POST", `${jobPath(id!)}/signal`, { body }));
+    const result = await (await context.api()).call("POST", `${jobPath(id!)}/signal`, { body });
+    printResult(context, result);
+    if (!context.flags.json && result.awaitedEvent !== event) {
+      const other = result.awaitedEvent ? `; it waits for "${result.awaitedEvent}"` : "";
+      context.screen.print(escapeLine(`No step of this job waits for "${event}" now${other}. The signal is kept.`));
+    }
+    return 0;
   },
 };
 

@@ -89,9 +89,9 @@ const listColumns: readonly Column<apiTypes.Job>[] = [
 ];
 
 /** The failure, the wait reason, the pause reason or the progress. */
-function formatNote({ state, waitingFor, failure, progress, pause }: apiTypes.Job): string {
+function formatNote({ state, waitingFor, awaitedEvent, failure, progress, pause }: apiTypes.Job): string {
   if (failure && (state === "failed" || waitingFor === "retry")) return formatFailure(failure);
-  if (state === "queued") return `waits for ${formatWaitReason(waitingFor)}`;
+  if (state === "queued") return `waits for ${formatWaitReason({ waitingFor, awaitedEvent })}`;
   if (state === "paused") return pause?.reason ?? "";
   if (state !== "running" || !progress) return "";
   const fraction = toFraction(progress);
@@ -170,7 +170,7 @@ function printJob(screen: Screen, job: apiTypes.Job, cost: apiTypes.JobCost | un
     ["pool", job.pool],
     [
       "state",
-      job.state + (job.state === "queued" ? `, waits for ${formatWaitReason(job.waitingFor)}` : ""),
+      job.state + (job.state === "queued" ? `, waits for ${formatWaitReason(job)}` : ""),
       stateColours[job.state],
     ],
     ["attempt", `${job.attempt} of ${job.maxAttempts}${job.crashes > 0 ? `, ${job.crashes} crashed` : ""}`],

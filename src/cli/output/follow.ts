@@ -132,11 +132,11 @@ class TextView implements View {
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the data of the event.
-function formatState({ state, waitingFor, attempt, maxAttempts, runAt }: any): string {
+function formatState({ state, waitingFor, awaitedEvent, attempt, maxAttempts, runAt }: any): string {
   if (state === "running") return `running, attempt ${attempt} of ${maxAttempts}`;
   if (state !== "queued") return state;
   const until = runAt && Date.parse(runAt) > Date.now() ? ` until ${formatTime(runAt)}` : "";
-  return `queued, waits for ${formatWaitReason(waitingFor)}${until}`;
+  return `queued, waits for ${formatWaitReason({ waitingFor, awaitedEvent })}${until}`;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the data of the event.

@@ -12,7 +12,15 @@ export const stateColours: Record<string, Colour | undefined> = {
 };
 
 /** What a queued job waits for. A job that could start now waits for a worker. */
-export function formatWaitReason(waitingFor: string | null): string {
+export function formatWaitReason({
+  waitingFor,
+  awaitedEvent,
+}: {
+  waitingFor: string | null;
+  /** Undefined in the answers of an earlier server. */
+  awaitedEvent?: string | null;
+}): string {
+  if (awaitedEvent) return `event ${awaitedEvent}`;
   return waitingFor === null || waitingFor === "machine" ? "a worker" : waitingFor === "key" ? "its key" : waitingFor;
 }
 

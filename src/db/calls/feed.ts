@@ -6,6 +6,7 @@ import type { Failure, JobState, WaitingFor } from "./job.ts";
 export interface JobStatus {
   state: JobState;
   waiting_for: WaitingFor | null;
+  awaited_event: string | null;
   attempt: number;
   max_attempts: number;
   run_at: string | null;

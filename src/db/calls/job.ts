@@ -30,6 +30,8 @@ export interface Job<Output = unknown> {
   state: JobState;
   /** Why a queued job waits; null when it is ready to start. */
   waitingFor: WaitingFor | null;
+  /** The event that it waits for, also while it is paused; null when it waits for none. */
+  awaitedEvent: string | null;
   priority: number;
   /** Null while it is paused without a time to resume. */
   runAt: Date | null;

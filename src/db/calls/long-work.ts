@@ -2,6 +2,7 @@
 // signal(), which any client calls.
 import { randomUUID } from "node:crypto";
 import type { Database } from "../database.ts";
+import { fromRow, type RowOf } from "../row.ts";
 import { fromTransaction, type Send } from "../transaction.ts";
 import type { Failure, JobState } from "./job.ts";
 import type { Lease } from "./worker.ts";
@@ -109,17 +110,26 @@ export async function takeSignal(
   return row!.result;
 }
 
-/** Sends a signal to a job. Returns the state of the job. */
+/** What a signal met. */
+export interface Signalled {
+  state: JobState;
+  /** The event that the job waited for when the signal arrived. A signal with another name is kept. */
+  awaitedEvent: string | null;
+}
+
+/** Sends a signal to a job. */
 export async function signal(
   database: Database,
   { job, event, data, by }: { job: string; event: string; data: string; by: string | null },
-): Promise<JobState> {
+): Promise<Signalled> {
   const id = randomUUID();
-  const [row] = await database.repeat<{ state: JobState }>(
-    `select ${database.schema}.signal($1, $2, $3, $4, $5) as state`,
+  // The subquery sees the job as it was before the signal.
+  const [row] = await database.repeat<RowOf<Signalled>>(
+    `select ${database.schema}.signal($1, $2, $3, $4, $5) as state,
+      (select j.awaited_event from ${database.schema}.jobs j where j.id = $1) as awaited_event`,
     { values: () => [job, event, data, by, id] },
   );
-  return row!.state;
+  return fromRow<Signalled>(row!);
 }
 
 /** A range of finished items of a list, the cursor of the last one, and the value that includes their result. */

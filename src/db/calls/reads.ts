@@ -7,7 +7,7 @@ import type { JobFilter } from "./jobs.ts";
 const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at,
   attempt, max_attempts,
   crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing, origin,
-    parent_id, spawn, child_no, seq`;
+    parent_id, spawn, child_no, seq, awaited_event`;
 
 /** Large values are omitted. A small stored size is not enough: values are stored compressed. */
 const large = (column: string) => `(pg_column_size(j.${column}) > 8192 or octet_length(j.${column}::text) > 32768)`;

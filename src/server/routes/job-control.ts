@@ -135,12 +135,12 @@ export const resume = control("Requeues a paused job at its old position", undef
 export const signal = operation({
   summary: "Sends an event to a job, which waits for it now or later",
   body: z.strictObject({ event: label, data: schemas.Json.optional() }),
-  response: schemas.Controlled,
+  response: schemas.Signalled,
   async handle(call) {
     const { id, state } = await findJob(call);
     await call.recordBefore({ state, event: call.body.event });
     const { event, data = null } = call.body;
-    return { id, state: await call.stillwake.signal(id, event, data, { by: call.caller.name }) };
+    return { id, ...(await call.stillwake.signal(id, event, data, { by: call.caller.name })) };
   },
 });
 

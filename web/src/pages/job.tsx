@@ -112,8 +112,6 @@ function Known({
   usePageTitle(`${escapeText(job.pipeline)} ${job.state} · Stillwake`);
   const failedAttempts = attempts?.filter(({ outcome }) => outcome === "failed" || outcome === "lost").length ?? 0;
   const isPruned = store.end !== null && store.end.state === null;
-  // The step that waits for an event has the name of the event, unless the code gives it another one.
-  const eventStep = steps?.findLast(({ name }) => timeline.open?.has(name))?.name ?? "";
   // A job that is watched while it runs reserves space for what can appear, so that nothing moves.
   const [watched] = useState(!hasEnded(fetched.state));
   const showProgress =
@@ -124,7 +122,7 @@ function Known({
         title={<span className="untrusted">{escapeText(job.pipeline)}</span>}
         note={<StateBadge state={job.state} />}
       >
-        <JobActions job={job} eventStep={eventStep} onDone={() => store.store.reopen()} />
+        <JobActions job={job} onDone={() => store.store.reopen()} />
       </PageHead>
       <p className="job-note soft small">
         <span className="mono" title={id}>
@@ -164,7 +162,6 @@ function Known({
         store={store}
         since={running?.claimedAt ?? null}
         failedAttempts={failedAttempts}
-        eventStep={eventStep}
         reasons={reasons}
       >
         {showProgress && <JobProgress store={store.store} className="job-progress" />}

@@ -10,12 +10,12 @@ import { enqueueAgainState } from "../enqueue/enqueue-again.ts";
 import { Share } from "./share.tsx";
 import { Signal } from "./signal.tsx";
 
-export function JobActions({ job, eventStep, onDone }: { job: api.Job; eventStep: string; onDone: () => void }) {
+export function JobActions({ job, onDone }: { job: api.Job; onDone: () => void }) {
   const { operate } = usePermissions();
   const { run, busy } = useAction();
   const [, navigate] = useLocation();
   if (!operate) return null;
-  const { id, state, waitingFor, pipeline, cancel, pause } = job;
+  const { id, state, waitingFor, awaitedEvent, pipeline, cancel, pause } = job;
   const over = hasEnded(state);
   const isRunning = state === "running";
   const isPausedByBreaker = typeof pause?.breaker === "string";
@@ -24,7 +24,7 @@ export function JobActions({ job, eventStep, onDone }: { job: api.Job; eventStep
   };
   return (
     <>
-      {waitingFor === "event" && state === "queued" && <Signal id={id} eventStep={eventStep} />}
+      {waitingFor === "event" && state === "queued" && <Signal id={id} event={awaitedEvent ?? ""} />}
       {(state === "failed" || state === "cancelled") && (
         <>
           <Button kind="main" disabled={busy} onClick={() => void act("/retry", "The job is queued again")}>

@@ -23,7 +23,6 @@ export function NowSentence({
   store,
   since,
   failedAttempts,
-  eventStep,
   reasons,
   children,
 }: {
@@ -33,14 +32,12 @@ export function NowSentence({
   since: string | null;
   /** Failed and lost attempts, including those before a retry by hand. */
   failedAttempts: number;
-  /** The step that waits for an event. */
-  eventStep: string;
   reasons: WaitReasons;
   /** Progress and figures. */
   children: ReactNode;
 }) {
   const now = useNow();
-  const context = { ...reasons, eventStep, failedAttempts };
+  const context = { ...reasons, failedAttempts };
   const { tone, text, more } = describe(job, store, since ?? job.startedAt, context, now);
   return (
     <div className="job-now callout untrusted" data-tone={tone} data-state={job.state}>
@@ -58,7 +55,6 @@ interface Status {
 }
 
 interface Context extends WaitReasons {
-  eventStep: string;
   failedAttempts: number;
 }
 
@@ -114,7 +110,7 @@ function describePauseRequest({ by, reason }: NonNullable<api.Job["pause"]>): st
 }
 
 function describeQueued(job: api.Job, context: Context, now: number): Status {
-  const { waitingFor, runAt, children, failure, attempt, maxAttempts } = job;
+  const { waitingFor, awaitedEvent, runAt, children, failure, attempt, maxAttempts } = job;
   const later = runAt !== null && Date.parse(runAt) > now;
   const left = later ? wholeSeconds(Date.parse(runAt) - now + 999) : "";
   const until = later ? ` until ${shortTime(runAt, now)}` : "";
@@ -155,7 +151,7 @@ function describeQueued(job: api.Job, context: Context, now: number): Status {
       const more = "Send it with Signal above, over HTTP or in SQL. The job uses no worker while it waits.";
       return {
         tone: "amber",
-        text: `Waiting for an event${context.eventStep && ` in step ${escapeText(context.eventStep)}`}${until}`,
+        text: `Waiting for ${awaitedEvent ? `the event ${escapeText(awaitedEvent)}` : "an event"}${until}`,
         more,
       };
     }

@@ -5,21 +5,21 @@ import { Button, Dialog } from "@stillwake/ui/parts/button.tsx";
 import { type FormEvent, useId, useState } from "react";
 import { jobPath } from "../../api/resources.ts";
 
-export function Signal({ id, eventStep }: { id: string; eventStep: string }) {
+export function Signal({ id, event }: { id: string; event: string }) {
   const [open, setOpen] = useState(false);
   return (
     <>
       <Button kind="main" onClick={() => setOpen(true)}>
         Signal…
       </Button>
-      {open && <SignalDialog id={id} eventStep={eventStep} onClose={() => setOpen(false)} />}
+      {open && <SignalDialog id={id} awaitedEvent={event} onClose={() => setOpen(false)} />}
     </>
   );
 }
 
-function SignalDialog({ id, eventStep, onClose }: { id: string; eventStep: string; onClose: () => void }) {
+function SignalDialog({ id, awaitedEvent, onClose }: { id: string; awaitedEvent: string; onClose: () => void }) {
   const field = useId();
-  const [event, setEvent] = useState(eventStep);
+  const [event, setEvent] = useState(awaitedEvent);
   const [data, setData] = useState("{}");
   const [error, setError] = useState<string>();
   const { run, busy } = useAction();

@@ -130,9 +130,9 @@ export function useReopenAfterRetry(fetched: api.Job, fetchedAt: number, { conne
 /** The job as fetched, with the newer state from the stream. */
 export function mergeStream(job: api.Job, { job: streamed, end }: FollowedJob): api.Job {
   if (!streamed) return job;
-  const { state, waitingFor, attempt, maxAttempts, runAt, startedAt, endedAt, missing } = streamed;
+  const { state, waitingFor, awaitedEvent, attempt, maxAttempts, runAt, startedAt, endedAt, missing } = streamed;
   const failure = end?.failure && !job.failure?.stack ? (end.failure as api.Job["failure"]) : job.failure;
-  return { ...job, state, waitingFor, attempt, maxAttempts, runAt, startedAt, endedAt, missing, failure };
+  return { ...job, state, waitingFor, awaitedEvent, attempt, maxAttempts, runAt, startedAt, endedAt, missing, failure };
 }
 
 /**
