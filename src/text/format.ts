@@ -58,6 +58,14 @@ export function formatTime(at: string | number | Date): string {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
+/** The local time, with the date unless that is today: "14:05:09", "2030-01-02 14:05:09". */
+export function formatDueTime(at: string | number | Date, now = Date.now()): string {
+  const date = new Date(at);
+  if (date.toDateString() === new Date(now).toDateString()) return formatTime(date);
+  const day = [date.getMonth() + 1, date.getDate()].map((part) => String(part).padStart(2, "0"));
+  return `${[date.getFullYear(), ...day].join("-")} ${formatTime(date)}`;
+}
+
 /** "1,234.5". */
 export function formatCount(value: number): string {
   return value.toLocaleString("en-US", { maximumFractionDigits: 1 });

@@ -1,6 +1,6 @@
 // The texts of the live view for the person who waits for a job. Texts of the job are inserted as they are; the caller
 // escapes the result where it is shown.
-import { formatCount, formatDuration, formatElapsed, formatPlural, formatTime } from "../text/format.ts";
+import { formatCount, formatDueTime, formatDuration, formatElapsed, formatPlural, formatTime } from "../text/format.ts";
 import { escapeText } from "./safe-text.ts";
 import type { Line, Snapshot } from "./snapshot.ts";
 import type { Failure, FeedEvent, Level, WaitReason } from "./wire.ts";
@@ -37,10 +37,10 @@ export function headline(snapshot: Snapshot, now = Date.now()): string {
           : job.startedAt
             ? "Waiting to resume"
             : "Waiting for a worker";
-      return `${reason}${isLater ? `, until ${formatTime(job.runAt!)}` : ""}.`;
+      return `${reason}${isLater ? `, until ${formatDueTime(job.runAt!, now)}` : ""}.`;
     }
     case "paused":
-      return `Paused. ${isLater ? `Resumes at ${formatTime(job.runAt!)}.` : "Waiting to be resumed by an operator."}`;
+      return `Paused. ${isLater ? `Resumes at ${formatDueTime(job.runAt!, now)}.` : "Waiting to be resumed by an operator."}`;
     default:
       return `${formatOutcome(snapshot)}.`.replace(/([.!?…])\.$/, "$1");
   }

@@ -259,9 +259,12 @@ describe.each(["database", "server"])("on a %s", (where) => {
     expect((await call(["signal", id, "aproval"])).stdout).toBe(
       `${id}  queued\nNo step of this job waits for "aproval" now; it waits for "approval". The signal is kept.\n`,
     );
+    const following = startCommand(["job", id, "--follow"], connections.database);
+    await waitFor(() => /waits for event approval until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n/.test(following.stdout()));
     expect((await call(["signal", id, "approval"])).stdout).toBe(`${id}  queued\n`);
     await stillwake.wait(id, { timeout: "20s" });
     expect((await call(["signal", id, "approval"])).stderr).toContain("has ended (completed) and takes no signals");
+    expect((await following.done).code).toBe(0);
   });
 
   it("pools, limits, breakers and schedules are listed and changed", async () => {

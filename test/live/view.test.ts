@@ -254,6 +254,11 @@ describe("the sentences", () => {
     expect(headline(snapshotOf(state({ ...waits, awaitedEvent: "approval", runAt: later })), now)).toBe(
       `Waiting for the event approval, until ${formatTime(later)}.`,
     );
+    const tomorrow = new Date(T0 + 24 * 3_600_000);
+    const day = `${tomorrow.getFullYear()}-${String(tomorrow.getMonth() + 1).padStart(2, "0")}-${String(tomorrow.getDate()).padStart(2, "0")}`;
+    expect(headline(snapshotOf(state({ ...waits, runAt: tomorrow.toISOString() })), now)).toBe(
+      `Waiting for an external event, until ${day} ${formatTime(tomorrow)}.`,
+    );
     const ended = { state: "completed", endedAt: moment(64), missing: ["scan"] } as const;
     expect(headline(snapshotOf(state({ ...ended, missing: ["scan"] })), now)).toBe(
       "Completed in 1 min 4 s, without scan.",

@@ -1,6 +1,6 @@
 // Follows one job: prints its log lines as they arrive, a progress bar on a terminal, and the outcome.
 import { escapeLine } from "../../text/escape.ts";
-import { formatTime } from "../../text/format.ts";
+import { formatDueTime, formatTime } from "../../text/format.ts";
 import type { SseEvent } from "../../text/sse.ts";
 import { pathSegment } from "../arguments.ts";
 import type { CommandContext } from "../command.ts";
@@ -135,7 +135,7 @@ class TextView implements View {
 function formatState({ state, waitingFor, awaitedEvent, attempt, maxAttempts, runAt }: any): string {
   if (state === "running") return `running, attempt ${attempt} of ${maxAttempts}`;
   if (state !== "queued") return state;
-  const until = runAt && Date.parse(runAt) > Date.now() ? ` until ${formatTime(runAt)}` : "";
+  const until = runAt && Date.parse(runAt) > Date.now() ? ` until ${formatDueTime(runAt)}` : "";
   return `queued, waits for ${formatWaitReason({ waitingFor, awaitedEvent })}${until}`;
 }
 
