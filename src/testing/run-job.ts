@@ -3,6 +3,7 @@
 import pg from "pg";
 import { createStillwake } from "../client/client.ts";
 import type { EnqueueOptions } from "../client/enqueue-options.ts";
+import type { InputOf } from "../contract/pipeline.ts";
 import type { Job } from "../db/calls/job.ts";
 import type { LogRow } from "../db/calls/reads.ts";
 import { schemaName } from "../db/schema-check.ts";
@@ -44,7 +45,7 @@ export interface RanJob {
 /** Runs one job of this pipeline until it ends or pauses, with any outcome. */
 export async function runJob<Code extends AnyImplementation>(
   implementation: Code,
-  input: Parameters<Code["run"]>[1],
+  input: InputOf<Code["pipeline"]>,
   options: RunJobOptions,
 ): Promise<RanJob> {
   const { url, schema, timeout = 20_000 } = options;

@@ -20,6 +20,7 @@ export const plain = pipeline<{ n: number }>("plain");
 const AROUND = `
 import { createStillwake, type Duration, duration, type JobId, type OutputOf } from "stillwake";
 import { limit, pipeline, schedule } from "stillwake/contract";
+import { runJob } from "stillwake/testing";
 import { implement } from "stillwake/worker";
 import { z } from "zod";
 import { plain, scan } from "./contracts.ts";
@@ -176,6 +177,16 @@ implement(scan, async () => ({ files: "many" })); // wrong`,
     says: /'files' are incompatible[\s\S]*Type 'string' is not assignable to type 'number'/,
   },
   {
+    mistake: "an input of a job in a test that does not fit",
+    code: `
+await runJob(
+  implement(scan, () => ({ files: 1 })),
+  { repo: 7, owner }, // wrong
+  { url: "" },
+);`,
+    says: /^Type 'number' is not assignable to type 'string'/,
+  },
+  {
     mistake: "an input of a schedule that does not fit",
     code: `
 schedule("nightly", {
@@ -209,6 +220,7 @@ pipeline<{ kind: "a"; a: string } | { kind: "b"; b: string }>("b", { key: ["kind
 schedule("nightly", { cron: "@daily", pipeline: plain, input: { n: 1 } });
 schedule("by-name", { cron: "@daily", pipeline: "plain", input: { anything: true } });
 const same: string = id;
+await runJob(implement(scan, () => ({ files: 1 })), { repo: "acme/site", owner }, { url: "" });
 export { anything, files, fromElsewhere, maybe, read, same, typed, unknown };
 `;
 
