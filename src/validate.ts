@@ -9,6 +9,13 @@ export function rejectUnknownOptions(
   owner = "",
   part = "",
 ): void {
+  if (options !== undefined && (typeof options !== "object" || Array.isArray(options))) {
+    const name = part || "options";
+    throw new InvalidInput(`${owner ? `${owner}: ` : ""}${name} must be an object, not ${describeValue(options)}`, {
+      field: name,
+      remedy: `Pass an object with some of these: ${known.join(", ")}`,
+    });
+  }
   const unknown = Object.keys(options ?? {}).find((key) => !known.includes(key));
   if (unknown === undefined) return;
   const field = part ? `${part}.${unknown}` : unknown;
@@ -16,6 +23,20 @@ export function rejectUnknownOptions(
     field,
     remedy: `Known options${part && ` of ${part}`}: ${known.join(", ")}`,
   });
+}
+
+/** `owner` names what has the schema, such as `Pipeline "scan"`. */
+export function checkStandardSchema(schema: unknown, field: string, owner: string): void {
+  const { validate } = (schema as { "~standard"?: { validate?: unknown } } | null | undefined)?.["~standard"] ?? {};
+  if (schema === undefined || typeof validate === "function") return;
+  throw new InvalidInput(`The ${field} of ${owner} is not a Standard Schema`, {
+    field,
+    remedy: "Pass a Standard Schema, such as z.object({ … }) of zod, or undefined for any value",
+  });
+}
+
+function describeValue(value: unknown): string {
+  return typeof value === "function" ? "a function" : (JSON.stringify(value) ?? String(value)).slice(0, 100);
 }
 
 export function isInteger(value: unknown, min: number, max: number): value is number {

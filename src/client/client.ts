@@ -16,6 +16,7 @@ import type { FollowEvent } from "../live/job-buffer.ts";
 import { checkLabel, toJson } from "../payload.ts";
 import { readSealKeys, type SealKeys } from "../secrets/seal.ts";
 import { type Duration, durationMs } from "../time.ts";
+import { rejectUnknownOptions } from "../validate.ts";
 import { Costs } from "./costs.ts";
 import { type Enqueued, Enqueuer } from "./enqueue.ts";
 import type { EnqueueManyOptions, EnqueueOptions } from "./enqueue-options.ts";
@@ -233,6 +234,12 @@ export class Stillwake extends Reader {
   }
 }
 
+const optionNames =
+  "url pool schema connections retryTimeout statementTimeout idleTimeout onOutage store sealKeys directUrl secret poke".split(
+    " ",
+  );
+
 export function createStillwake(options: StillwakeOptions): Stillwake {
+  rejectUnknownOptions(options, optionNames, "createStillwake()");
   return new Stillwake(options);
 }

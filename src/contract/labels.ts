@@ -49,6 +49,31 @@ export function checkLabelPaths(
   });
 }
 
+/** Refuses a path that no input can have, where the JSON Schema of the stored input says so: only plain objects do. */
+export function rejectUnknownPaths(pipeline: string, field: "key" | "tenant", label: unknown, schema: unknown): void {
+  for (const path of labelPaths(label) ?? []) {
+    let fields = knownFields(schema);
+    for (const name of path.split(".")) {
+      if (!fields) break;
+      if (!Object.hasOwn(fields, name)) {
+        throw new InvalidInput(`${field} of pipeline "${pipeline}" names "${path}", which its input does not have`, {
+          field,
+          remedy: `Name a field of the input schema: ${Object.keys(fields).join(", ")}`,
+        });
+      }
+      fields = knownFields(fields[name]);
+    }
+  }
+}
+
+/** The properties of an object without any others; undefined for every other schema, such as unions and records. */
+function knownFields(schema: unknown): Record<string, unknown> | undefined {
+  const { type, properties, additionalProperties, ...rest } = (schema ?? {}) as Record<string, unknown>;
+  const isOpen = ["allOf", "anyOf", "oneOf", "$ref", "patternProperties"].some((word) => word in rest);
+  if (type !== "object" || additionalProperties !== false || isOpen) return undefined;
+  return properties as Record<string, unknown> | undefined;
+}
+
 /** Whether one path is the other, or leads into it. */
 function overlaps(path: string, sealed: string): boolean {
   const names = sealed.split(".");

@@ -1,9 +1,9 @@
 // The contract of a pipeline: its name, its input schema and its policies. Part of `stillwake/contract`.
 import { InvalidInput, type Issue } from "../errors.ts";
 import { type Duration, durationMs, limitMs, toInterval } from "../time.ts";
-import { isInteger, rejectUnknownOptions } from "../validate.ts";
+import { checkStandardSchema, isInteger, rejectUnknownOptions } from "../validate.ts";
 import type { Breaker } from "./breaker.ts";
-import { checkLabelPaths, type LabelFunction, type LabelPath, labelPaths } from "./labels.ts";
+import { checkLabelPaths, type LabelFunction, type LabelPath, labelPaths, rejectUnknownPaths } from "./labels.ts";
 import { checkName, type Limit } from "./limit.ts";
 import { checkSealedPaths, withPlaceholders } from "./sealed-paths.ts";
 
@@ -14,9 +14,11 @@ export interface Schema<Input = unknown, Output = Input> {
     readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>;
     readonly types?: { readonly input: Input; readonly output: Output } | undefined;
     /** For libraries that implement Standard JSON Schema. */
-    readonly jsonSchema?: { readonly input: (options: { target: string }) => unknown } | undefined;
+    readonly jsonSchema?: { readonly input: JsonSchemaOf; readonly output?: JsonSchemaOf | undefined } | undefined;
   };
 }
+
+type JsonSchemaOf = (options: { target: string }) => unknown;
 
 type SchemaResult<Output> = { readonly value: Output; readonly issues?: undefined } | { readonly issues: SchemaIssues };
 
@@ -141,6 +143,8 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
   rejectUnknownOptions(options, known, owner);
   rejectUnknownOptions(options.retry, ["attempts", "crashes", "initial", "max", "exhausted"], owner, "retry");
   rejectUnknownOptions(options.keep, ["completed", "failed", "cancelled"], owner, "keep");
+  checkStandardSchema(options.input, "input", `pipeline "${name}"`);
+  checkStandardSchema(options.output, "output", `pipeline "${name}"`);
   if (options.sealed !== undefined) checkSealedPaths(name, options.sealed);
   checkPolicies(name, options);
   const settings = toSettings(options);
@@ -150,7 +154,13 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
     options: Object.freeze(options),
     // Computed when the contract is registered: converting the schema takes longer than creating the contract.
     get settings() {
-      complete ??= Object.freeze({ ...settings, input_schema: toJsonSchema(options.input) });
+      if (!complete) {
+        // Labels are read from the stored input, which is the output of the schema.
+        const stored = toJsonSchema(options.input, "output");
+        rejectUnknownPaths(name, "key", options.key, stored);
+        rejectUnknownPaths(name, "tenant", options.tenant, stored);
+        complete = Object.freeze({ ...settings, input_schema: toJsonSchema(options.input, "input") });
+      }
       return complete;
     },
   });
@@ -248,10 +258,10 @@ function toSettings(options: PipelineOptions<any, any, any>): PipelineSettings {
 /** In characters of JSON. */
 const MAX_SCHEMA = 60_000;
 
-/** The JSON Schema of the input; null without a schema, if it has no JSON form (a Date, for example), or if too large. */
-function toJsonSchema(schema: Schema | undefined): object | null {
+/** The JSON Schema of a side of the schema; null without one, if it has no JSON form (a Date, for example), or if too large. */
+function toJsonSchema(schema: Schema | undefined, side: "input" | "output"): object | null {
   try {
-    const converted = schema?.["~standard"].jsonSchema?.input({ target: "draft-2020-12" });
+    const converted = schema?.["~standard"].jsonSchema?.[side]?.({ target: "draft-2020-12" });
     return converted && JSON.stringify(converted).length < MAX_SCHEMA ? converted : null;
   } catch {
     return null;

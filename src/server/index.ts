@@ -1,6 +1,6 @@
 // Package entry `stillwake/server`: the HTTP API and the dashboard, as a standalone server or as a fetch handler to mount.
 import type { RequestListener } from "node:http";
-import { createStillwake, type Stillwake } from "../client/client.ts";
+import { Stillwake } from "../client/client.ts";
 import { InvalidInput } from "../errors.ts";
 import { rejectUnknownOptions } from "../validate.ts";
 import { createApp } from "./app.ts";
@@ -37,7 +37,7 @@ export function createServer(options: ServerOptions): StillwakeServer {
   checkOptions(options);
   const { onPoke } = options;
   // Fail early during an outage: HTTP clients have their own timeouts.
-  const stillwake = createStillwake({ retryTimeout: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
+  const stillwake = new Stillwake({ retryTimeout: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
   const context = new ServerContext(stillwake, options);
   const app = createApp(context, routes);
   const ports = new Set<Listening>();

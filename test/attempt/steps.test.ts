@@ -936,6 +936,26 @@ describe("the output of a job", () => {
   });
 });
 
+describe("a step that is called wrongly fails the job, without retries:", () => {
+  it.each<[what: string, args: unknown[], message: RegExp]>([
+    [
+      "an unknown option",
+      [{ retries: 3 }, () => 1],
+      /^Step "mail" has an unknown option "retries".* Known options: start,/,
+    ],
+    ["retry as a number", [{ retry: 3 }, () => 1], /^Step "mail": retry must be an object, not 3/],
+    ["no function", [{ timeout: "5s" }], /^Step "mail" has no function/],
+  ])("%s", async (_, args, message) => {
+    for (const kind of ["step", "optional"] as const) {
+      const { job } = await run((context) =>
+        (context[kind] as (...args: unknown[]) => Promise<unknown>)("mail", ...args),
+      );
+      expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
+      expect(job.failure!.message).toMatch(message);
+    }
+  });
+});
+
 describe("a runner that sends forged messages", () => {
   // See fixtures/pipelines/forger.mjs.
   const forgeries = {

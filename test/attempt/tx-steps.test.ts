@@ -305,6 +305,15 @@ describe("a transaction step", () => {
     expect(job.failure).toMatchObject({ code: "INVALID_INPUT", message: expect.stringContaining("Kysely") });
   });
 
+  it("without a pool or a function that begins one is rejected, without retries", async () => {
+    const { job } = await run((context) => context.tx("insert", {}, {} as never, () => 1));
+    expect(job).toMatchObject({ state: "failed", attempt: 1 });
+    expect(job.failure).toMatchObject({
+      code: "INVALID_INPUT",
+      message: expect.stringMatching(/^The third argument of job\.tx\("insert", …\) begins no transaction.* pg\.Pool/),
+    });
+  });
+
   it("has the limits and retries of a step", async () => {
     const pool = new pg.Pool({ connectionString: database.url, max: 2 });
     const row = nextRow++;

@@ -24,6 +24,14 @@ describe("pipeline() rejects", () => {
     ["timeout", { timeout: "5 minuts" }, /^timeout "5 minuts" is not a duration/],
     ["silence", { silence: "10" }, /^silence "10" is not a duration/],
     ["releaseAfter", { releaseAfter: 5 }, /^releaseAfter 5 is not a duration/],
+    [
+      "retry",
+      { retry: 3 },
+      /^Pipeline "p": retry must be an object, not 3\. Pass an object with some of these: attempts,/,
+    ],
+    ["keep", { keep: "7d" }, /^Pipeline "p": keep must be an object, not "7d"/],
+    ["input", { input: { a: "string" } }, /^The input of pipeline "p" is not a Standard Schema\. .*zod/],
+    ["output", { output: null }, /^The output of pipeline "p" is not a Standard Schema/],
     ["keep.failed", { keep: { failed: "always" } }, /^keep\.failed "always" is not a duration/],
   ])("an invalid %s: %j", (field, options, message) => {
     const create = () => pipeline("p", options as object);

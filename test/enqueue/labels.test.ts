@@ -227,6 +227,35 @@ describe("a label by path", () => {
     }
   });
 
+  it("that no input of the schema can have is refused, with the fields that exist", async () => {
+    const input = z.object({
+      importId: z.string(),
+      repo: z.object({ owner: z.string() }),
+      more: z.record(z.string(), z.string()),
+    });
+    for (const [key, remedy] of [
+      ["importID", "importId, repo, more"],
+      ["repo.name", "owner"],
+    ] as const) {
+      const refused = stillwake.enqueue(pipeline("p", { input, key: key as never }), {} as never);
+      await expect(refused, key).rejects.toMatchObject({
+        code: "INVALID_INPUT",
+        field: "key",
+        remedy: `Name a field of the input schema: ${remedy}`,
+      });
+    }
+    const parts = z.union([input, z.object({ other: z.string() })]);
+    const renamed = z.object({ old: z.string() }).transform(({ old }) => ({ id: old }));
+    for (const accepted of [
+      pipeline("p", { input, key: "more.anything", tenant: "repo.owner" }),
+      pipeline("p", { input: parts, key: "anything" as never }),
+      pipeline("p", { input: z.looseObject({ a: z.string() }), key: "b" as never }),
+      pipeline("p", { input: renamed, key: "id" }),
+    ]) {
+      expect(accepted.settings.key).toEqual([accepted.options.key]);
+    }
+  });
+
   it("binds sealed values to the tenant, for callers without the contract too", async () => {
     const sealKeys = { current: "k1", keys: { k1: newSealKey() } };
     const secret = pipeline<{ org: string; token: string }>("secret", { tenant: "org", sealed: ["token"] });

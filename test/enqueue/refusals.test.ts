@@ -106,6 +106,13 @@ describe("the client rejects", () => {
     expect(refused.message).toContain(refused.remedy);
   });
 
+  it("an unknown option of the client itself", () => {
+    const create = () => createStillwake({ url: database.url, maxConnections: 5 } as object);
+    expect(create).toThrow(
+      /^createStillwake\(\) has an unknown option "maxConnections"\. Known options: url, .*connections/,
+    );
+  });
+
   it("501 characters; 500 are allowed, counted as code points", async () => {
     const elephants = "🐘".repeat(500);
     const { id } = await stillwake.enqueue(

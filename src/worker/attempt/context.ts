@@ -22,7 +22,7 @@ import {
 import type { FetchNeeds } from "./limits-and-breakers.ts";
 import type { Artifact, ArtifactProducer } from "./produce-artifact.ts";
 import { type BatchHandle, Handle, type Log, type StepHandle } from "./step-handle.ts";
-import type { StepOptions } from "./steps.ts";
+import { checkStep, type StepOptions } from "./steps.ts";
 import { type Begin, runTxStep, type TransactionOf } from "./tx-step.ts";
 import { type WaitOptions, waitForEvent } from "./wait-for.ts";
 
@@ -73,6 +73,7 @@ export class JobContext {
   ): Promise<Result> {
     const steps = this.#attempt.beginStep();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
+    checkStep(name, settings, work);
     return this.#attempt.call("Step", name, () =>
       steps.critical(name, settings, (scope) => work(new Handle(scope, this.#attempt))),
     );
@@ -92,6 +93,7 @@ export class JobContext {
   ): Promise<Result | undefined> {
     const steps = this.#attempt.beginStep();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
+    checkStep(name, settings, work);
     return this.#attempt.call("Step", name, () =>
       steps.optional(name, settings, (scope) => work(new Handle(scope, this.#attempt))),
     );

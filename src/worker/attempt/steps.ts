@@ -6,6 +6,7 @@ import { Pause, RateLimited } from "../../contract/job-errors.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { findUnstorable } from "../../payload.ts";
 import { backoffMs, type Duration, durationMs, limitMs } from "../../time.ts";
+import { rejectUnknownOptions } from "../../validate.ts";
 import type { Assignment } from "../runner/port.ts";
 import type { AttemptHost } from "./attempt-state.ts";
 import { checkpointKind, decodeCheckpoint, encodeCheckpoint, FAILED } from "./checkpoint-codec.ts";
@@ -24,6 +25,23 @@ export interface StepOptions<Result = unknown> {
   silence?: Duration;
   /** Tries within this attempt before the attempt fails. Default: one. */
   retry?: { attempts: number; initial?: Duration; max?: Duration };
+}
+
+/** Refuses what the compiler refuses, for callers in JavaScript. */
+export function checkStep(name: string, options: unknown, run: unknown): void {
+  const owner = `Step "${name}"`;
+  rejectUnknownOptions(
+    (options ?? undefined) as object | undefined,
+    ["start", "end", "timeout", "silence", "retry"],
+    owner,
+  );
+  const { retry } = (options ?? {}) as StepOptions;
+  rejectUnknownOptions(retry, ["attempts", "initial", "max"], owner, "retry");
+  if (typeof run === "function") return;
+  throw new InvalidInput(`${owner} has no function`, {
+    field: "run",
+    remedy: "Pass the code of the step as the last argument",
+  });
 }
 
 /** The name and signal of a step, and its tokens for external systems. */

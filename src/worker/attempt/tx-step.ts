@@ -4,11 +4,11 @@ import type pg from "pg";
 import { saveCheckpointInTransaction } from "../../db/calls/worker.ts";
 import { checkoutClient } from "../../db/connection.ts";
 import { sendThroughTransaction, type Transaction } from "../../db/transaction.ts";
-import { isConnectionLoss, NotAllowed } from "../../errors.ts";
+import { InvalidInput, isConnectionLoss, NotAllowed } from "../../errors.ts";
 import type { AttemptState } from "./attempt-state.ts";
 import { checkpointKind, decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
 import { Handle, type StepHandle } from "./step-handle.ts";
-import type { StepOptions, StepScope } from "./steps.ts";
+import { checkStep, type StepOptions, type StepScope } from "./steps.ts";
 
 /** Runs a function in a transaction of the user's library, such as `(run) => db.transaction(run)`; or a pg.Pool. */
 export type Begin<Tx> = ((run: (tx: Tx) => Promise<unknown>) => PromiseLike<unknown>) | pg.Pool;
@@ -55,6 +55,8 @@ export async function runTxStep<Tx, Result>(
   run: (tx: Tx, step: StepHandle) => Promise<Result> | Result,
 ): Promise<Result> {
   const steps = attempt.beginStep();
+  checkStep(name, options, run);
+  checkBegin(name, begin);
   const saved = await steps.begin(name);
   if (saved && checkpointKind(saved.raw) !== "failed") return steps.resultOf(name, saved) as Result;
   const runOnce = (scope: StepScope) => {
@@ -64,6 +66,14 @@ export async function runTxStep<Tx, Result>(
   const result = await steps.track(name, options, async () => steps.runWithLimits(name, options, runOnce));
   steps.savedCount += 1;
   return result;
+}
+
+function checkBegin(name: string, begin: unknown): void {
+  if (typeof begin === "function" || typeof (begin as pg.Pool | null | undefined)?.connect === "function") return;
+  throw new InvalidInput(`The third argument of job.tx("${name}", …) begins no transaction`, {
+    field: "begin",
+    remedy: "Pass a pg.Pool, or a function such as (run) => db.transaction(run)",
+  });
 }
 
 async function commitWithCheckpoint<Tx, Result>(

@@ -1,8 +1,8 @@
 // job.waitFor(): waits for a signal from outside. The database stores signals and timeouts; the schema validates the data.
 import type { Schema } from "../../contract/pipeline.ts";
-import { InvalidInput, StillwakeError } from "../../errors.ts";
+import { StillwakeError } from "../../errors.ts";
 import { type Duration, durationMs } from "../../time.ts";
-import { rejectUnknownOptions } from "../../validate.ts";
+import { checkStandardSchema, rejectUnknownOptions } from "../../validate.ts";
 import type { AttemptState } from "./attempt-state.ts";
 import { checkpointKind, decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
 
@@ -27,12 +27,7 @@ export async function waitForEvent<Data>(
   { timeout, step = event, ...rest }: WaitOptions,
 ): Promise<Data> {
   const steps = attempt.beginStep();
-  if (schema !== undefined && typeof schema?.["~standard"]?.validate !== "function") {
-    throw new InvalidInput(`The schema of waitFor("${event}") is not a Standard Schema`, {
-      field: "schema",
-      remedy: "Pass a Standard Schema, such as one of zod, or undefined for any data",
-    });
-  }
+  checkStandardSchema(schema, "schema", `waitFor("${event}")`);
   rejectUnknownOptions({ timeout, step, ...rest }, ["timeout", "step"]);
   const timeoutMs = timeout === undefined ? null : durationMs(timeout, "timeout");
   const { port } = attempt.host;
