@@ -188,9 +188,36 @@ describe("in an existing project, stillwake init", () => {
     expect(compile()).not.toBe(0);
     fs.writeFileSync(path.join(dir, "tsconfig.json"), tsconfig.replace(/,\n\}$/, `,\n${line} }`));
     expect(compile()).toBe(0);
-    const narrow = project("narrow", { "package.json": express, "tsconfig.json": { include: ["src"] } });
-    expect((await init(narrow)).stdout).not.toContain("Add to yours");
   });
+
+  it.each([
+    [["src"], undefined],
+    [["src/**/*", "*.ts"], undefined],
+    [["**/*"], ["node_modules", "dist", "stillwake"]],
+    [["**/*"], ["**/*.mts"]],
+    [["./stillwake"], undefined],
+    [["**/*.mts"], ["node_modules"]],
+    [["*"], undefined],
+    [["**/*.ts", "**/*.tsx"], undefined],
+  ])(
+    "names what a tsconfig.json with include %j and exclude %j covers, as the compiler does",
+    async (include, exclude) => {
+      const name = `tsconfig ${include} ${exclude}`.replaceAll(/\W+/g, "-");
+      const tsconfig = { compilerOptions: { types: [] }, include, exclude };
+      const dir = project(name, { "package.json": express, "tsconfig.json": tsconfig, "src/shop.ts": "export {};" });
+      const { stdout } = await init(dir);
+      const tsc = path.join(ROOT, "node_modules/typescript/bin/tsc");
+      const list = spawnSync(process.execPath, [tsc, "-p", dir, "--listFilesOnly", "--noResolve"], {
+        encoding: "utf8",
+      });
+      const covered = list.stdout.split("\n").map((file) => path.relative(fs.realpathSync(dir), file));
+      expect(/Your tsconfig.json also covers/.test(stdout)).toBe(covered.some((file) => /^stillwake/.test(file)));
+      const [, line = "[]"] = /Add to yours:\n\n {2}"exclude": (.*)\n/.exec(stdout) ?? [];
+      expect(JSON.parse(line).includes("stillwake")).toBe(
+        covered.some((file) => file.startsWith("stillwake/")) || (exclude ?? []).includes("stillwake"),
+      );
+    },
+  );
 
   it("uses the package manager of the project", async () => {
     const last = async (name: string, files: Record<string, string | object>, env = {}) =>

@@ -8,6 +8,7 @@ import { nodeRunsTypeScript } from "../../worker/runner/typescript.ts";
 import { CONFIG_FILES } from "../config-file.ts";
 import { detectManager, type PackageManager, runScript } from "./packages.ts";
 import { type Layout, starterFiles, testFile, toJson } from "./starter.ts";
+import { noteCoveringTsconfig } from "./tsconfig.ts";
 
 export interface Change {
   kind: "create" | "change" | "keep";
@@ -55,7 +56,7 @@ export function planProject(dir: string, userAgent: string | undefined): Plan {
   const layout = config === undefined ? chooseLayout(dir, before, manager) : undefined;
   const manifest = mergeManifest(dir, before, layout);
   const files = layout ? starterFiles(layout) : {};
-  const notes = layout?.folder ? noteCoveringTsconfig(dir, layout) : [];
+  const tsconfig = layout?.folder ? read(dir, "tsconfig.json") : undefined;
   return {
     dir,
     isExisting,
@@ -66,11 +67,9 @@ export function planProject(dir: string, userAgent: string | undefined): Plan {
       ...Object.entries(files).map(([file, text]) => planFile(dir, file, text)),
       ...planManifest(manifest, manifestText),
       ...planIgnores(read(dir, ".gitignore")),
-      ...(layout?.folder && names.includes("tsconfig.json")
-        ? [{ kind: "keep" as const, file: "tsconfig.json", details: [] }]
-        : []),
+      ...(tsconfig !== undefined ? [{ kind: "keep" as const, file: "tsconfig.json", details: [] }] : []),
     ],
-    notes,
+    notes: tsconfig === undefined ? [] : noteCoveringTsconfig(tsconfig, layout!.folder, Object.keys(files)),
     manager,
     devCommand: runScript(manager, findDevScript(manifest.scripts) ?? "start"),
   };
@@ -203,36 +202,6 @@ function planIgnores(before: string | undefined): Change[] {
   if (before === undefined) return [{ kind: "create", file, details: [], text }];
   const separator = before === "" || before.endsWith("\n") ? "" : "\n";
   return [{ kind: "change", file, details: missing.map((line) => `+ ${line}`), text: `${before}${separator}${text}` }];
-}
-
-/** The starter has its own tsconfig.json. The project's compiler settings may not fit its files. */
-function noteCoveringTsconfig(dir: string, { folder, extension }: Layout): string[] {
-  const text = read(dir, "tsconfig.json");
-  const tsconfig = text === undefined ? undefined : parseJsonWithComments(text);
-  if (!tsconfig) return [];
-  const name = folder.slice(0, -1);
-  const { files, include = files ? [] : ["**/*"], exclude } = tsconfig as Record<string, string[] | undefined>;
-  const first = (pattern: string) => pattern.replace(/^\.\//, "").split("/")[0]!;
-  const isCovered = include.some((pattern) => pattern === "." || first(pattern) === name || /^\*/.test(first(pattern)));
-  if (!isCovered || exclude?.some((pattern) => first(pattern) === name)) return [];
-  const { outDir } = (tsconfig.compilerOptions ?? {}) as { outDir?: string };
-  const others = exclude ?? ["node_modules", ...(outDir ? [outDir] : [])];
-  const lines = [...others, name, `stillwake.config.${extension}`].map((one) => JSON.stringify(one)).join(", ");
-  return [
-    `Your tsconfig.json also covers ${folder}, which has a tsconfig.json of its own. Add to yours:\n\n  "exclude": [${lines}]`,
-  ];
-}
-
-function parseJsonWithComments(text: string): Record<string, unknown> | undefined {
-  const string = '"(?:\\\\.|[^"\\\\])*"';
-  const plain = text
-    .replaceAll(new RegExp(`(${string})|//[^\\n]*|/\\*[\\s\\S]*?\\*/`, "g"), "$1")
-    .replaceAll(new RegExp(`(${string})|,(?=\\s*[}\\]])`, "g"), "$1");
-  try {
-    return JSON.parse(plain);
-  } catch {
-    return undefined;
-  }
 }
 
 function parseManifest(text: string, dir: string): Manifest {
