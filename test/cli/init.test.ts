@@ -121,27 +121,26 @@ describe("in an existing project, stillwake init", () => {
     expect(snapshot(dir)).toMatchObject({ ".gitignore": "node_modules\n/.env\n.stillwake/\n", "server.js": "// shop" });
   });
 
-  it("writes .mts files into a CommonJS package, and .ts files into one of modules", async () => {
+  it("makes the files of its folder modules, also in a CommonJS package", async () => {
     const commonjs = project("commonjs", { "package.json": { name: "a", type: "commonjs" } });
     const modules = project("modules", { "package.json": { name: "b", type: "module" } });
     await init(commonjs);
     await init(modules);
     expect(Object.keys(snapshot(commonjs))).toEqual(
-      expect.arrayContaining(["stillwake.config.mts", "stillwake/contracts.mts", "stillwake/pipelines/words.mts"]),
+      expect.arrayContaining(["stillwake.config.mts", "stillwake/contracts.ts", "stillwake/pipelines/words.ts"]),
     );
     expect(Object.keys(snapshot(modules))).toEqual(
       expect.arrayContaining(["stillwake.config.ts", "stillwake/contracts.ts", "stillwake/pipelines/words.ts"]),
     );
-    // The names in the files fit the extension: nothing else ends with .ts there.
-    const texts = Object.entries(snapshot(commonjs)).filter(([name]) => name.startsWith("stillwake"));
-    expect(texts.filter(([, text]) => /[\w*]\.ts\b/.test(text)).map(([name]) => name)).toEqual([]);
+    expect(JSON.parse(snapshot(commonjs)["stillwake/package.json"]!)).toEqual({ private: true, type: "module" });
+    expect(snapshot(modules)["stillwake/package.json"]).toBeUndefined();
   });
 
   it("uses another folder when stillwake/ has a file of the same name", async () => {
-    const dir = project("occupied", { "package.json": express, "stillwake/contracts.mts": "mine" });
+    const dir = project("occupied", { "package.json": express, "stillwake/contracts.ts": "mine" });
     const { stdout } = await init(dir);
-    expect(stdout).toContain("  create  stillwake-2/contracts.mts\n");
-    expect(snapshot(dir)["stillwake/contracts.mts"]).toBe("mine");
+    expect(stdout).toContain("  create  stillwake-2/contracts.ts\n");
+    expect(snapshot(dir)["stillwake/contracts.ts"]).toBe("mine");
     expect(snapshot(dir)["stillwake.config.mts"]).toContain('pipelines: "./stillwake-2/pipelines"');
   });
 
@@ -218,6 +217,50 @@ describe("in an existing project, stillwake init", () => {
       );
     },
   );
+
+  describe("with the tsconfig.json of create-next-app", () => {
+    const tsconfig = {
+      compilerOptions: {
+        target: "ES2017",
+        lib: ["dom", "dom.iterable", "esnext"],
+        ...{ allowJs: true, skipLibCheck: true, strict: true, noEmit: true, esModuleInterop: true },
+        ...{ module: "esnext", moduleResolution: "bundler", resolveJsonModule: true, isolatedModules: true },
+        ...{ jsx: "react-jsx", incremental: true, plugins: [{ name: "next" }], paths: { "@/*": ["./*"] } },
+      },
+      include: ["next-env.d.ts", "**/*.ts", "**/*.tsx", ".next/types/**/*.ts", "**/*.mts"],
+      exclude: ["node_modules"],
+    };
+
+    /** Compiles the project as `next build` does, after `change` of its tsconfig.json. */
+    async function compile(name: string, files: Record<string, string>, change: object): Promise<string> {
+      const dir = project(name, { "package.json": { name: "web" }, "tsconfig.json": tsconfig });
+      fs.symlinkSync(path.join(ROOT, "node_modules"), path.join(dir, "node_modules"));
+      const { stdout } = await init(dir);
+      project(name, files);
+      const [, line = ""] = /Add to yours:\n\n {2}("exclude": .*)\n/.exec(stdout) ?? [];
+      const compilerOptions = { ...tsconfig.compilerOptions, ...change };
+      project(name, { "tsconfig.json": { ...tsconfig, compilerOptions, ...JSON.parse(`{${line}}`) } });
+      const tsc = spawnSync(process.execPath, [path.join(ROOT, "node_modules/typescript/bin/tsc"), "-p", dir]);
+      return String(tsc.stdout);
+    }
+
+    it("lets a page import the contract without an extension, after the line that it prints", async () => {
+      const page = 'import { words } from "@/stillwake/contracts";\nexport const name: string = words.name;\n';
+      expect(await compile("next-page", { "app/page.tsx": page }, {})).toBe("");
+    });
+
+    it("compiles the files of the guide, with its settings", async () => {
+      const pages = ["README.md", "nextjs.md"].map((page) => path.join(ROOT, "docs/frameworks", page));
+      const blocks = pages.flatMap((page) => [
+        ...fs.readFileSync(page, "utf8").matchAll(/^```ts\n(\/\/ ([\w./[\]-]+\.ts)\b[\s\S]*?)^```$/gm),
+      ]);
+      const files = Object.fromEntries(blocks.map(([, code, file]) => [file!, code!]));
+      expect(Object.keys(files)).toEqual(expect.arrayContaining(["stillwake/orders.ts", "app/api/orders/route.ts"]));
+      expect(fs.readFileSync(pages[1]!, "utf8")).toContain('"allowImportingTsExtensions": true');
+      expect(await compile("next-guide", files, { allowImportingTsExtensions: true })).toBe("");
+      expect(await compile("next-guide-without", files, {})).toContain("TS5097");
+    });
+  });
 
   it("uses the package manager of the project", async () => {
     const last = async (name: string, files: Record<string, string | object>, env = {}) =>

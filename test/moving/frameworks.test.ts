@@ -15,9 +15,9 @@ import http from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import * as orders from "./app/api/orders/route.js";
 import * as jobs from "./app/admin/jobs/[[...path]]/route.js";
-import { closeOrders } from "./src/jobs/orders.js";
-import { dashboard } from "./src/jobs/dashboard.js";
-import { worker } from "./src/jobs/worker.js";
+import { closeOrders } from "./stillwake/orders.js";
+import { dashboard } from "./stillwake/dashboard.js";
+import { worker } from "./stillwake/worker.js";
 const route = (request) => {
   const { pathname } = new URL(request.url);
   const handlers = pathname === "/orders" ? orders : pathname.startsWith("/admin/jobs") ? jobs : {};

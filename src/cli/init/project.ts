@@ -92,7 +92,7 @@ function chooseLayout(dir: string, manifest: Manifest | undefined, manager: Pack
   const all = Object.assign({}, ...SECTIONS.map((section) => manifest?.[section] ?? {})) as Record<string, string>;
   const layout: Layout = {
     folder: "",
-    extension: manifest && manifest.type !== "module" ? "mts" : "ts",
+    isCommonJs: manifest !== undefined && manifest.type !== "module",
     title: packageName(dir),
     commands: {
       dev: manifest ? run("dev") : run("start"),
@@ -154,13 +154,13 @@ function mergeManifest(dir: string, before: Manifest | undefined, layout: Layout
 
 function starterScripts(layout: Layout | undefined, isExisting: boolean): Record<string, string> {
   if (!layout) return { "stillwake:dev": "stillwake dev" };
-  const { folder, extension } = layout;
+  const { folder } = layout;
   const node = nodeRunsTypeScript ? "node" : "node --import tsx";
   const scripts = {
     [isExisting ? "dev" : "start"]: `stillwake dev --enqueue words --input @${folder}sample.json`,
     // Node understands patterns from 22 on; before, the shell expands them.
     test: `${node} --test ${nodeRunsTypeScript ? `"${testFile(layout, "**/*")}"` : testFile(layout, "*")}`,
-    enqueue: `${node} ${folder}enqueue.${extension}`,
+    enqueue: `${node} ${folder}enqueue.ts`,
     worker: "stillwake worker",
     typecheck: folder ? `tsc -p ${folder.slice(0, -1)}` : "tsc",
   };

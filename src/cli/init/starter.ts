@@ -3,8 +3,8 @@
 export interface Layout {
   /** Where the code is: "" for the project directory itself, or a folder of it with a final slash. */
   folder: string;
-  /** "mts" in a package whose .ts files are CommonJS. */
-  extension: "ts" | "mts";
+  /** Whether .ts files of the package are CommonJS. Then the folder gets a package.json that makes its own files modules. */
+  isCommonJs: boolean;
   /** The commands that run the scripts of package.json. */
   commands: { dev: string; test: string; enqueue: string; types: string };
   title: string;
@@ -14,13 +14,14 @@ export interface Layout {
 
 /** Paths, relative to the project directory, and contents. */
 export function starterFiles(layout: Layout): Record<string, string> {
-  const { folder, extension } = layout;
+  const { folder, isCommonJs } = layout;
   return {
-    [`stillwake.config.${extension}`]: config(folder),
-    [`${folder}contracts.${extension}`]: contracts,
-    [`${folder}pipelines/words.${extension}`]: words(extension),
-    [testFile(layout)]: test(extension),
-    [`${folder}enqueue.${extension}`]: enqueue(layout),
+    [configFile(layout)]: config(folder),
+    [`${folder}contracts.ts`]: contracts,
+    [`${folder}pipelines/words.ts`]: words,
+    [testFile(layout)]: test,
+    [`${folder}enqueue.ts`]: enqueue(layout),
+    ...(isCommonJs && { [`${folder}package.json`]: toJson({ private: true, type: "module" }) }),
     [`${folder}sample.json`]: toJson(sample),
     [`${folder}tsconfig.json`]: toJson(tsconfig(layout)),
     [`${folder}README.md`]: readme(layout),
@@ -28,8 +29,12 @@ export function starterFiles(layout: Layout): Record<string, string> {
 }
 
 /** In a folder of an existing project it is named so that the project's own test runner does not take it. */
-export function testFile({ folder, extension }: Layout, name = "words"): string {
-  return `${folder}test/${name}.${folder ? "" : "test."}${extension}`;
+export function testFile({ folder }: Layout, name = "words"): string {
+  return `${folder}test/${name}.${folder ? "" : "test."}ts`;
+}
+
+function configFile({ isCommonJs }: Layout): string {
+  return `stillwake.config.${isCommonJs ? "mts" : "ts"}`;
 }
 
 export function toJson(value: unknown, indent: string | number = 2): string {
@@ -57,12 +62,10 @@ export const words = pipeline("words", {
 });
 `;
 
-const words = (
-  extension: string,
-) => `// Ordinary code around named steps. The result of each step is saved: after a crash the job resumes at the next step.
+const words = `// Ordinary code around named steps. The result of each step is saved: after a crash the job resumes at the next step.
 ${importOf("{ setTimeout as delay }", "node:timers/promises")}
 ${importOf("{ implement }", "stillwake/worker")}
-${importOf("{ words }", `../contracts.${extension}`)}
+${importOf("{ words }", "../contracts.ts")}
 
 export default implement(words, async (job, { title, text, pauseMs = 0 }) => {
   const sentences = await job.step("sentences", { start: \`Reading "\${title}"...\`, end: "Read" }, () =>
@@ -90,15 +93,13 @@ export default implement(words, async (job, { title, text, pauseMs = 0 }) => {
 });
 `;
 
-const test = (
-  extension: string,
-) => `// Runs the pipeline with the real engine, on a real Postgres: once without trouble, once with a crash after the first sentence.
+const test = `// Runs the pipeline with the real engine, on a real Postgres: once without trouble, once with a crash after the first sentence.
 ${importOf("assert", "node:assert/strict")}
 ${importOf("{ after, test }", "node:test")}
 ${importOf("{ migrate }", "stillwake")}
 ${importOf("{ startPostgres }", "stillwake/postgres")}
 ${importOf("{ runJob, testDatabase }", "stillwake/testing")}
-${importOf("words", `../pipelines/words.${extension}`)}
+${importOf("words", "../pipelines/words.ts")}
 
 const postgres = await startPostgres({ dir: ".stillwake/test" });
 const database = await testDatabase({ server: postgres.url });
@@ -126,12 +127,11 @@ test("does not count a sentence again after a crash", async () => {
 `;
 
 const enqueue = ({
-  extension,
   commands,
 }: Layout) => `// ${commands.enqueue}, while ${commands.dev} is running: how your application enqueues a job.
 ${importOf("{ createStillwake }", "stillwake")}
 ${importOf("{ startPostgres }", "stillwake/postgres")}
-${importOf("{ words }", `./contracts.${extension}`)}
+${importOf("{ words }", "./contracts.ts")}
 
 // Without DATABASE_URL: the Postgres that ${commands.dev} runs.
 const postgres = process.env.DATABASE_URL ? undefined : await startPostgres({ dir: ".stillwake/postgres" });
@@ -152,7 +152,8 @@ const sample = {
   pauseMs: 1000,
 };
 
-function tsconfig({ folder, extension, newestTypescript }: Layout) {
+function tsconfig(layout: Layout) {
+  const { folder, newestTypescript } = layout;
   return {
     compilerOptions: {
       target: "es2023",
@@ -165,11 +166,12 @@ function tsconfig({ folder, extension, newestTypescript }: Layout) {
       verbatimModuleSyntax: true,
       ...(newestTypescript && { erasableSyntaxOnly: true }),
     },
-    ...(folder && { include: [".", `../stillwake.config.${extension}`] }),
+    ...(folder && { include: [".", `../${configFile(layout)}`] }),
   };
 }
 
-function readme({ title, folder, extension, commands }: Layout): string {
+function readme(layout: Layout): string {
+  const { title, folder, commands } = layout;
   return `# ${title}
 
 Durable pipelines on Postgres, with Stillwake.
@@ -186,12 +188,12 @@ ${column([
 
 | | |
 |---|---|
-| \`${folder}contracts.${extension}\` | the names of the pipelines and the schemas of their inputs |
+| \`${folder}contracts.ts\` | the names of the pipelines and the schemas of their inputs |
 | \`${folder}pipelines/\` | the code of each pipeline: steps whose results are saved |
 | \`${folder}test/\` | the tests of the pipelines |
-| \`${folder}enqueue.${extension}\` | how your application enqueues a job |
+| \`${folder}enqueue.ts\` | how your application enqueues a job |
 | \`${folder}sample.json\` | the input of the job that \`${commands.dev}\` enqueues |
-| \`stillwake.config.${extension}\` | the configuration of the workers |
+| \`${configFile(layout)}\` | the configuration of the workers |
 | \`.env\` | settings such as \`DATABASE_URL\`, if there is one; a variable that is already set has precedence |
 | \`.stillwake/\` | the data of \`${commands.dev}\`: Postgres and artifacts. Delete it to start over |
 
