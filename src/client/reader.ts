@@ -157,7 +157,7 @@ export class Reader {
 
   async #artifact(id: string, name: string): Promise<{ store: ArtifactSource; row: reads.ArtifactRow }> {
     if (!this.#store) {
-      throw new InvalidInput("This client has no artifact store", {
+      throw new StillwakeError("NO_STORE", "This client has no artifact store", {
         field: "store",
         remedy: "Pass one: createStillwake({ url, store: openStore(url) }), with openStore from stillwake/worker",
       });

@@ -7,6 +7,7 @@ import { EventSource } from "eventsource";
 import { generate } from "openapi-typescript-codegen";
 import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { docsPage } from "../../src/server/docs-page.ts";
+import { createServer } from "../../src/server/index.ts";
 import { describeApi } from "../../src/server/openapi.ts";
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
@@ -107,6 +108,22 @@ describe("every response matches the description", () => {
       expect(status, `${where}: ${text}`).toBe(200);
       expect(wrongIn(operation, status, json), where).toEqual([]);
     }
+  });
+
+  it("also that of a server without an artifact store to a download: 501, with the option to set", async () => {
+    const bare = createServer({ url: database.url, auth: "none" });
+    onTestFinished(() => bare.close());
+    const where = `/v1/jobs/${jobs.good}/artifacts/deep/report.txt`;
+    const response = await bare.fetch(new Request(`http://localhost${where}`));
+    expect({ status: response.status, problem: await response.json() }).toMatchObject({
+      status: 501,
+      problem: {
+        code: "NO_STORE",
+        detail: expect.stringMatching(/^This server /),
+        remedy: expect.stringContaining("createServer({ store"),
+      },
+    });
+    await expect(bare.stillwake.download(jobs.good!, "deep/report.txt")).rejects.toMatchObject({ code: "NO_STORE" });
   });
 
   it("and is tested with data", async () => {

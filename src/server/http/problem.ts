@@ -32,6 +32,7 @@ const statusOf: Record<string, number> = {
   TOO_LARGE: 413,
   NOT_JSON: 415,
   TOO_MANY_REQUESTS: 429,
+  NO_STORE: 501,
   DATABASE_UNAVAILABLE: 503,
   SCHEMA_MISSING: 503,
   SCHEMA_TOO_OLD: 503,
@@ -51,6 +52,7 @@ const titles: Record<number, string> = {
   415: "Unsupported media type",
   429: "Too many requests",
   500: "Internal error",
+  501: "Not configured",
   503: "Unavailable",
 };
 
@@ -67,7 +69,8 @@ export function httpError(
 export function toProblem(error: unknown): { problem: Problem; internal: boolean } {
   const known = error instanceof StillwakeError ? statusOf[error.code] : undefined;
   const status = known ?? (error instanceof InvalidInput ? 400 : 500);
-  if (status >= 500) {
+  // 501: what the server was not configured for. It reveals nothing.
+  if (status >= 500 && status !== 501) {
     const unreachable = status === 503;
     const code = unreachable ? (error as StillwakeError).code : "INTERNAL";
     const detail =

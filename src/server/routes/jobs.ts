@@ -171,6 +171,12 @@ export const artifact = operation({
         remedy: "List its artifacts with GET /v1/jobs/:id/artifacts",
       });
     }
+    if (!call.context.options.store) {
+      throw httpError("NO_STORE", "This server has no artifact store, so it cannot send artifacts", {
+        remedy:
+          "Start it with the workers' store: createServer({ store: openStore(url) }), openStore of stillwake/worker",
+      });
+    }
     const content = await call.reader.download(id, name);
     // A browser must save it and never execute it, whatever its content type.
     return new Response(Readable.toWeb(content) as ReadableStream<Uint8Array>, {
