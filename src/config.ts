@@ -72,20 +72,36 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   });
 }
 
-/** Adds the variables of ./.env that are not set to the environment of this process, and returns their names. */
-export function loadEnvFile(env: NodeJS.ProcessEnv = process.env): string[] {
+/** A file of settings, and the variables that were added from it. */
+export interface EnvFile {
+  file: string;
+  names: string[];
+}
+
+/**
+ * Adds the variables of ./.env.local, then those of ./.env, that are not set to the environment of this process. Both hold for an
+ * application in the same directory too.
+ */
+export function loadEnvFiles(env: NodeJS.ProcessEnv = process.env): EnvFile[] {
+  const hasToken = Boolean(env.STILLWAKE_TOKEN);
+  return [".env.local", ".env"]
+    .map((file) => ({ file, names: loadEnvFile(file, env, hasToken) }))
+    .filter(({ names }) => names.length > 0);
+}
+
+function loadEnvFile(file: string, env: NodeJS.ProcessEnv, hasToken: boolean): string[] {
   let text: string;
   try {
-    text = fs.readFileSync(".env", "utf8");
+    text = fs.readFileSync(file, "utf8");
   } catch (error) {
     const { code } = error as { code?: string };
     if (code === "ENOENT") return [];
-    throw new InvalidInput(`.env cannot be read: ${code}`, { remedy: "Check the file and its permissions" });
+    throw new InvalidInput(`${file} cannot be read: ${code}`, { remedy: "Check the file and its permissions" });
   }
   const values = parseEnv(text) as Record<string, string>;
   const added = Object.keys(values).filter(
     // A file in an untrusted directory must not redirect a token to another host.
-    (name) => env[name] === undefined && !(name === "STILLWAKE_SERVER" && env.STILLWAKE_TOKEN),
+    (name) => env[name] === undefined && !(name === "STILLWAKE_SERVER" && hasToken),
   );
   for (const name of added) env[name] = values[name];
   return added;

@@ -1,6 +1,6 @@
 // The type of a command, and the flags that commands share. Each file in commands/ declares its commands beside their
 // code; commands.ts collects them.
-import type { Config } from "../config.ts";
+import type { Config, EnvFile } from "../config.ts";
 import type { ApiClient } from "./api-client.ts";
 import type { FlagHelp, Flags } from "./flags.ts";
 import type { Screen } from "./output/screen.ts";
@@ -12,7 +12,7 @@ export interface CommandContext {
   args: string[];
   config: Config;
   /** The variables that come from ./.env. */
-  envNames: readonly string[];
+  envFiles: readonly EnvFile[];
   screen: Screen;
   /** All commands, for completion. */
   commands: readonly Command[];

@@ -1,6 +1,6 @@
 // One call of `stillwake`: finds the command, parses its arguments, runs it and prints errors.
 import { inspect } from "node:util";
-import { loadEnvFile, readConfig } from "../config.ts";
+import { loadEnvFiles, readConfig } from "../config.ts";
 import { fromDatabase, InvalidInput, StillwakeError } from "../errors.ts";
 import { findClosest } from "../text/suggest.ts";
 import type { ApiClient } from "./api-client.ts";
@@ -45,7 +45,7 @@ async function run(argv: readonly string[], options: MainOptions): Promise<numbe
   // Other users of this machine can read the arguments of a process.
   if (flags.url || flags.directUrl || flags.token) process.title = `stillwake ${command.name}`;
 
-  const envNames = options.env ? [] : loadEnvFile();
+  const envFiles = options.env ? [] : loadEnvFiles();
   const config = readConfig(options.env);
   const screen = new Screen({ ...options, plain: Boolean(config.plain), verbose: Boolean(flags.verbose) });
   let client: Promise<ApiClient> | undefined;
@@ -54,7 +54,7 @@ async function run(argv: readonly string[], options: MainOptions): Promise<numbe
     flags,
     args,
     config,
-    envNames,
+    envFiles,
     screen,
     commands,
     api: () => (client ??= import("./api-client.ts").then(({ openApiClient }) => openApiClient(flags, config, screen))),

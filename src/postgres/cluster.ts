@@ -66,6 +66,18 @@ export function readPassword(cluster: Cluster): string {
   return fs.readFileSync(path.join(cluster.data, "stillwake.password"), "utf8").trim();
 }
 
+/** Whether a connection string is that of the Postgres in `dir`: its password is random, and stays when the server starts again. */
+export function isUrlOfCluster(dir: string, url: string): boolean {
+  const password = readText(path.join(dir, "data/stillwake.password"))?.trim();
+  return Boolean(password) && URL.canParse(url) && new URL(url).password === password;
+}
+
+/** The port of the last server on the cluster: postmaster.opts has its arguments. */
+export function readLastPort(cluster: Cluster): number | undefined {
+  const port = /"-p" "(\d+)"/.exec(readText(path.join(cluster.data, "postmaster.opts")) ?? "")?.[1];
+  return port === undefined ? undefined : Number(port);
+}
+
 /** Reads postmaster.pid: pid, directory, start time, port, socket, address, shared memory and status, a line each. */
 export function findRunning(cluster: Cluster): RunningServer | undefined {
   const lines = readPidFile(cluster);

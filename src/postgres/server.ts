@@ -13,6 +13,7 @@ import {
   locateCluster,
   prepareCluster,
   type RunningServer,
+  readLastPort,
   readPassword,
   removeStalePidFile,
   serverEnvironment,
@@ -21,7 +22,7 @@ import {
 export interface PostgresOptions {
   /** The data directory. It is created on first use and kept. */
   dir: string;
-  /** Default, or 0: any free port. */
+  /** Default, or 0: the port of the last start on this directory if it is free, otherwise any free port. */
   port?: number;
   /** Postgres settings, such as `{ max_connections: 200 }`. */
   settings?: Record<string, string | number | boolean>;
@@ -64,7 +65,7 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedP
     if (running) return toEmbeddedPostgres(cluster, binaries, running);
 
     removeStalePidFile(cluster);
-    const port = options.port || (await freePort());
+    const port = options.port || (await freePort(readLastPort(cluster)));
     if (options.port) await checkPortFree(options.port);
     const owner = options.keepAlive ? [] : ["-c", `stillwake.owner=${process.pid}`];
     const args = ["-D", cluster.address, "-p", String(port), ...settings, ...owner];
@@ -207,9 +208,14 @@ function rejectSetting(name: string, reason: string): never {
   });
 }
 
-async function freePort(): Promise<number> {
-  const probe = net.createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
+async function freePort(preferred = 0): Promise<number> {
+  const probe = net.createServer().listen(preferred, "127.0.0.1");
+  try {
+    await once(probe, "listening");
+  } catch (error) {
+    if (preferred === 0) throw error;
+    return freePort();
+  }
   const { port } = probe.address() as net.AddressInfo;
   probe.close();
   await once(probe, "close");

@@ -123,6 +123,23 @@ describe("dev in a project whose code changes", { timeout: 2 * LONG }, () => {
     await once(dev.child, "close");
   });
 
+  it("keeps the address of its Postgres, and starts it when .env.local has that address", async () => {
+    const [, url = ""] = /For your application, in its \.env: DATABASE_URL=(\S+)\n/.exec(dev.output()) ?? [];
+    write(".env.local", `DATABASE_URL=${url}\nGREETING=local\n`);
+    dev = await start();
+    expect(dev.output()).toMatch(/^ {2}Read \.env\.local: DATABASE_URL, GREETING\n(?! {2}Read)/);
+    expect(dev.output()).not.toContain("For your application");
+    expect(JSON.parse(fs.readFileSync(inDir(".stillwake/dev.json"), "utf8"))).toMatchObject({ database: url });
+    expect(await outputOf(await enqueue("answer"))).toBe("last");
+    fs.rmSync(inDir(".env.local"));
+    dev.child.kill("SIGINT");
+    await once(dev.child, "close");
+    dev = await start();
+    expect(dev.output()).toContain(`in its .env: DATABASE_URL=${url}\n`);
+    dev.child.kill("SIGINT");
+    await once(dev.child, "close");
+  });
+
   it("suggests the nearest name for an unknown pipeline of --enqueue, and reports an input that is not valid JSON", async () => {
     const misspelled = await run(["--enqueue", "answr"]);
     expect(misspelled).toMatchObject({ code: 1 });

@@ -9,6 +9,7 @@ import type { DevPart, StillwakeConfig } from "../../client/define-config.ts";
 import { type Config, processEnvironment } from "../../config.ts";
 import { migrate } from "../../db/migrate.ts";
 import { InvalidInput, StillwakeError, UnknownPipeline } from "../../errors.ts";
+import { isUrlOfCluster } from "../../postgres/cluster.ts";
 import { type EmbeddedPostgres, startPostgres } from "../../postgres/index.ts";
 import { createServer, type Listening, type StillwakeServer } from "../../server/index.ts";
 import { escapeLine } from "../../text/escape.ts";
@@ -79,18 +80,22 @@ export async function runDev(context: CommandContext): Promise<number> {
   if (input !== undefined && !flags.enqueue) {
     throw new InvalidInput("--input requires --enqueue", { remedy: "Write --enqueue <pipeline> --input @file" });
   }
+  const given = flags.url ?? context.config.databaseUrl;
+  const ownPostgres = path.resolve(context.config.dir, "postgres");
+  // The application's .env may name the Postgres that this command starts.
+  const isOwn = given !== undefined && isUrlOfCluster(ownPostgres, given);
   const config: Config = {
     ...context.config,
-    databaseUrl: flags.url ?? context.config.databaseUrl,
+    databaseUrl: isOwn ? undefined : given,
     schema: flags.schema ?? context.config.schema,
     port: flags.port === undefined ? context.config.port : parsePort(flags.port),
   };
-  if (context.envNames.length > 0) screen.print(`  Read .env: ${escapeLine(context.envNames.join(", "))}`);
+  for (const { file, names } of context.envFiles) screen.print(`  Read ${file}: ${escapeLine(names.join(", "))}`);
   const project = await readProject(flags);
   const open: Open = { workers: [] };
   const stopping = onStopSignals(() => close(open, screen), Boolean(config.underNpm));
   try {
-    const server = await start(open, config, project, context);
+    const server = await start(open, config, project, { ...context, ownUrl: isOwn ? given : undefined });
     if (flags.enqueue) await enqueueAndFollow(context, server, flags.enqueue, input);
   } catch (error) {
     // Errors during the shutdown are caused by it.
@@ -132,10 +137,10 @@ async function start(
   open: Open,
   config: Config,
   project: Project,
-  { flags, screen }: CommandContext,
+  { flags, screen, ownUrl }: CommandContext & { ownUrl: string | undefined },
 ): Promise<StillwakeServer> {
   const { schema } = config;
-  if (!config.databaseUrl) open.postgres = await startEmbeddedPostgres(config.dir, screen);
+  if (!config.databaseUrl) open.postgres = await startEmbeddedPostgres(config.dir, screen, ownUrl);
   const url = config.databaseUrl ?? open.postgres!.url;
   await withWaitNotice(
     url,
@@ -196,6 +201,10 @@ async function start(
       : project.hasDemo
         ? "Open it, press Enqueue, and start demo-report or demo-survivor."
         : "Open it, press Enqueue, and start one of your pipelines. When you change their code, the next job runs the new code.",
+    // The URL stays the same at the next start, unless another program has taken the port.
+    ...(open.postgres && project.ownPipelines.length > 0 && ownUrl !== url
+      ? [`For your application, in its .env: DATABASE_URL=${url}`]
+      : []),
     ...(open.part?.lines ?? []).map(escapeLine),
     `Stop with Ctrl-C. The data stays in ${open.postgres ? config.dir : database}, and jobs resume at the next start.`,
   ];
@@ -203,12 +212,16 @@ async function start(
   return server;
 }
 
-/** A Postgres of another process would stop with that process. One that is just stopping is waited for. */
-async function startEmbeddedPostgres(dir: string, screen: Screen): Promise<EmbeddedPostgres> {
+/** `ownUrl`: the connection string that the application has for it, whose port is used. A Postgres of another process would stop with that process. One that is just stopping is waited for. */
+async function startEmbeddedPostgres(
+  dir: string,
+  screen: Screen,
+  ownUrl: string | undefined,
+): Promise<EmbeddedPostgres> {
   const dataDir = path.resolve(dir, "postgres");
   const deadline = performance.now() + TAKEN_MS;
   for (let isRetry = false; ; isRetry = true) {
-    const postgres = await startPostgres({ dir: dataDir });
+    const postgres = await startPostgres({ dir: dataDir, ...(ownUrl && { port: Number(new URL(ownUrl).port) }) });
     if (postgres.owner) return postgres;
     const running = readDevAddress(dir, postgres.url);
     if (running !== undefined) {
