@@ -84,11 +84,19 @@ describe("dev in a project whose code changes", { timeout: 2 * LONG }, () => {
     expect(await outputOf(await enqueue("question"))).toBe("corrected");
     write("others/other.mjs", pipelineCode("other"));
     write("stillwake.config.mjs", 'export default { pipelines: ["./pipelines", "./others"] };');
-    await prints("Reloaded stillwake.config.mjs: new jobs run the new code.");
+    await prints(/Reloaded stillwake\.config\.mjs: new jobs run the new code\.\n/);
     expect(await outputOf(await enqueue("other"))).toBe("corrected");
     write("others/other.mjs", pipelineCode("other").replace("return version", "return version.length"));
     await prints("Reloaded others/other.mjs: new jobs run the new code.");
     expect(await outputOf(await enqueue("other"))).toBe("corrected".length);
+  });
+
+  it("says which parts of a changed configuration are used at the next start", async () => {
+    const config = 'pipelines: ["./pipelines", "./others"]';
+    write("stillwake.config.mjs", `export default { ${config}, dev: () => ({}), pools: { big: { max: 1 } } };`);
+    await prints("new jobs run the new code. Its dev and pools will be used at the next start.");
+    write("stillwake.config.mjs", `export default { ${config} };`);
+    await prints(/Reloaded stillwake\.config\.mjs: new jobs run the new code\.\n/);
   });
 
   it("does not reload a file that was written without a change", async () => {

@@ -313,10 +313,20 @@ function watchProject(
       const retired = old.filter((worker) => worker.state === "working");
       for (const worker of retired) void worker.drain("the code has changed", Number.POSITIVE_INFINITY);
       const ends = `; ${formatPlural(active, "running job")} ${active === 1 ? "ends" : "end"} on the old code`;
-      screen.print(`  Reloaded ${names}: new jobs run the new code${active > 0 ? ends : ""}.`);
+      const later = formatNotReloaded(project, next);
+      screen.print(`  Reloaded ${names}: new jobs run the new code${active > 0 ? ends : ""}.${later}`);
       return isNewConfig;
     },
   });
+}
+
+/** Machines and the project's own part run as they were started. */
+function formatNotReloaded(started: Project, next: Project): string {
+  const parts = [
+    ...(String(started.part) === String(next.part) ? [] : ["dev"]),
+    ...(JSON.stringify(started.pools) === JSON.stringify(next.pools) ? [] : ["pools"]),
+  ];
+  return parts.length === 0 ? "" : ` Its ${parts.join(" and ")} will be used at the next start.`;
 }
 
 /** Follows the job of --enqueue to its end. Everything else keeps running. */
