@@ -125,6 +125,21 @@ describe("registration rejects", () => {
   });
 
   it("a misspelt zone, and suggests the right one", async () => {
+    for (const [zone, offset, name] of [
+      ["GMT+2", "UTC+2", "Etc/GMT-2"],
+      ["utc-05:00", "UTC-5", "Etc/GMT+5"],
+    ] as const) {
+      const refused: { hint: string } = await set("x", { cron: "@daily", zone }).catch((error) => error);
+      expect(refused.hint).toContain(`Use a city such as Europe/Berlin`);
+      expect(refused.hint).toContain(`or ${name}, which is always ${offset}:`);
+      const { rows } = await sql.query(
+        "select extract(hour from utc_offset)::int as hours from pg_timezone_names where name = $1",
+        [name],
+      );
+      expect(rows).toEqual([{ hours: Number(offset.slice(3)) }]);
+    }
+    const beyond: { hint: string } = await set("x", { cron: "@daily", zone: "UTC+25" }).catch((error) => error);
+    expect(beyond.hint).toBe("Use a city such as Europe/Berlin, which follows daylight saving time.");
     await expect(set("x", { cron: "@daily", zone: "new york" })).rejects.toMatchObject({
       hint: "Did you mean America/New_York?",
     });

@@ -122,12 +122,22 @@ create or replace function stillwake.check_zone(p_zone text) returns void
 language plpgsql stable as $$
 declare
   v_near text;
+  v_offset text[] := regexp_match(p_zone, '^(?:GMT|UTC)? ?([+-])0?(\d{1,2})(?::?00)?$', 'i');
 begin
   -- Reading the names of all zones takes about twenty milliseconds.
   if p_zone = 'UTC' or exists (select from stillwake.schedules s where s.zone = p_zone) then
     return;
   end if;
   if not exists (select from pg_timezone_names z where z.name = p_zone) then
+    if v_offset is not null then
+      -- The signs of these names are reversed: Etc/GMT-2 is two hours ahead of UTC.
+      select z.name into v_near from pg_timezone_names z
+      where z.name = 'Etc/GMT' || translate(v_offset[1], '+-', '-+') || v_offset[2];
+      perform stillwake.refuse('SW001', format('"%s" is an offset, not a time zone', p_zone), 'zone',
+        'Use a city such as Europe/Berlin, which follows daylight saving time'
+        || coalesce(', or ' || v_near || format(', which is always UTC%s%s: the signs of these names are reversed',
+          v_offset[1], v_offset[2]), '') || '.');
+    end if;
     select z.name into v_near from pg_timezone_names z
     where lower(z.name) = lower(p_zone) or lower(z.name) like '%/' || lower(replace(p_zone, ' ', '_')) order by z.name limit 1;
     perform stillwake.refuse('SW001', format('"%s" is not a time zone that this Postgres knows', p_zone), 'zone',
