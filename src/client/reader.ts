@@ -128,7 +128,7 @@ export class Reader {
     if (pipeline) return pipeline;
     throw new UnknownPipeline(`There is no pipeline "${name}"`, {
       field: "pipeline",
-      remedy: "Start a worker that has it, or register it: sw.register(pipeline)",
+      remedy: "Start a worker that has it, or register it: stillwake register, or sw.register(pipeline) in code",
     });
   }
 

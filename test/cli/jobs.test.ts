@@ -319,7 +319,7 @@ describe.each(["database", "server"])("on a %s", (where) => {
     expect((await call(["schedules", "remove", `gone-${where}`])).code).toBe(0);
     expect(await call(["schedules", "remove", `gone-${where}`])).toMatchObject({
       code: 1,
-      stderr: expect.stringMatching(/^NOT_FOUND: There is no such schedule\. /),
+      stderr: expect.stringMatching(/^NOT_FOUND: There is no such schedule\. List them with stillwake schedules, /),
     });
   });
 
@@ -390,7 +390,7 @@ describe.each(["database", "server"])("on a %s", (where) => {
       /^JOB_NOT_FOUND: Job 01a1e107\S+ does not exist\. It was never enqueued here/,
     ],
     [["job", "01a1e107-2508-7182-ae66-db7bbe9aa49e", "--follow"], /^JOB_NOT_FOUND: /],
-    [["enqueue", "nonsense"], /^UNKNOWN_PIPELINE: There is no pipeline "nonsense"/],
+    [["enqueue", "nonsense"], /^UNKNOWN_PIPELINE: There is no pipeline "nonsense"\. .*: stillwake register, /],
     [["pipelines", "nonsense"], /^UNKNOWN_PIPELINE: /],
     [["breakers", "close", "nonsense"], /^UNKNOWN_BREAKER: /],
     [["tokens", "revoke", "01a1e107-2508-7182-ae66-db7bbe9aa49e"], /^TOKEN_NOT_FOUND: /],

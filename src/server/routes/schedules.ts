@@ -70,7 +70,10 @@ export const remove = operation({
   async handle({ stillwake, params, recordBefore }) {
     await recordBefore(withoutInput(findByName(await stillwake.schedules.list(), params.name)));
     if (await stillwake.schedules.remove(params.name!)) return { name: params.name };
-    throw httpError("NOT_FOUND", "There is no such schedule", { field: "name", remedy: "See /v1/schedules" });
+    throw httpError("NOT_FOUND", "There is no such schedule", {
+      field: "name",
+      remedy: "List them with stillwake schedules, or GET /v1/schedules",
+    });
   },
 });
 

@@ -108,6 +108,9 @@ export const get = operation({
   async handle({ stillwake, params }) {
     const webhook = await stillwake.webhooks.get(params.id!);
     if (webhook) return webhook;
-    throw httpError("NOT_FOUND", "There is no such webhook", { field: "id", remedy: "See /v1/webhooks" });
+    throw httpError("NOT_FOUND", "There is no such webhook", {
+      field: "id",
+      remedy: "List them with stillwake webhooks, or GET /v1/webhooks",
+    });
   },
 });
