@@ -20,6 +20,12 @@ export function findConfigFile(file: string | undefined): string | undefined {
   return found === undefined ? undefined : path.resolve(found);
 }
 
+/** The message for a command that needs pipelines. Names what was searched. */
+export function noPipelines(file: string | undefined): string {
+  const found = findConfigFile(file);
+  return `No pipelines are configured: ${found ? `${found} names none` : `${process.cwd()} has no stillwake.config file`}`;
+}
+
 /** An empty object without a file. `reload` reads the file again, after the given number of changes. */
 export async function loadConfigFile(file: string | undefined, reload = 0): Promise<Record<string, unknown>> {
   const full = findConfigFile(file);

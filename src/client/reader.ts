@@ -11,6 +11,7 @@ import type { Queries } from "../db/database.ts";
 import { InvalidInput, jobNotFound, StillwakeError, UnknownPipeline } from "../errors.ts";
 import { checkId } from "../ids.ts";
 import { checkLabel } from "../payload.ts";
+import { findClosest } from "../text/suggest.ts";
 import { type Duration, durationMs } from "../time.ts";
 import { checkFilter, checkLimit, readCursor, writeCursor } from "./pagination.ts";
 import { type Stats, type StatsOptions, summarize } from "./stats.ts";
@@ -126,9 +127,16 @@ export class Reader {
   async pipeline(name: string): Promise<reads.PipelineInfo> {
     const [pipeline] = await reads.readPipelines(this.#queries, checkLabel(name, "pipeline"));
     if (pipeline) return pipeline;
+    const names = (await this.pipelines()).map((known) => known.name);
+    const closest = findClosest(name, names);
+    const known = closest
+      ? `Did you mean ${closest}? `
+      : names.length > 0
+        ? `Known pipelines: ${shorten(names)}. `
+        : "";
     throw new UnknownPipeline(`There is no pipeline "${name}"`, {
       field: "pipeline",
-      remedy: "Start a worker that has it, or register it: stillwake register, or sw.register(pipeline) in code",
+      remedy: `${known}Start a worker that has it, or register it: stillwake register, or sw.register(pipeline) in code`,
     });
   }
 
@@ -169,4 +177,9 @@ export class Reader {
       remedy: "List its artifacts with artifacts(id)",
     });
   }
+}
+
+/** The first of many names. */
+function shorten(names: readonly string[], max = 20): string {
+  return names.length > max ? `${names.slice(0, max).join(", ")} and ${names.length - max} more` : names.join(", ");
 }

@@ -59,6 +59,8 @@ export class Worker {
   #forceStop: () => void = () => {};
   #onDone: (reason: string) => void = () => {};
   #jobs = 0;
+  /** Reported by the error of start(): the end of a worker that never worked is no news. */
+  #startFailed = false;
   #pools: readonly string[] = [];
   /** Resolves with the reason when the worker has stopped. */
   readonly done: Promise<string>;
@@ -104,6 +106,13 @@ export class Worker {
 
   /** Resolves when the worker claims jobs. Waits for a database that is not reachable yet; throws if pipelines cannot be loaded or its pool does not exist. */
   async start(): Promise<this> {
+    return this.#start().catch((error) => {
+      this.#startFailed = true;
+      throw error;
+    });
+  }
+
+  async #start(): Promise<this> {
     const { slots, isolation, scratchRoot, until } = this.#settings;
     this.#startIdleTimer();
     await fs.mkdir(scratchRoot, { recursive: true, mode: 0o700 });
@@ -384,7 +393,7 @@ export class Worker {
     await this.#database.close();
     this.#state = "stopped";
     const tookMs = performance.now() - startedAt;
-    this.events.emit({ kind: "worker.stopped", reason, tookMs, jobs: this.#jobs });
+    if (!this.#startFailed) this.events.emit({ kind: "worker.stopped", reason, tookMs, jobs: this.#jobs });
     this.metrics.stop();
     this.#onDone(reason);
   }

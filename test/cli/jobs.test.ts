@@ -188,6 +188,7 @@ describe.each(["database", "server"])("on a %s", (where) => {
 
   it("cancel, retry, pause, resume and signal print the new state", async () => {
     const ids = await Promise.all([1, 2, 3].map(async () => (await stillwake.enqueue(waiting, {})).id));
+    expect((await call(["job", ids[0]!])).stdout).toContain("waits for a worker of pool unserved that runs waiting");
     expect((await call(["pause", ids[0]!, "--reason", "lunch"])).stdout).toBe(`${ids[0]}  paused\n`);
     expect((await call(["jobs", "--state", "paused", "--text", ids[0]!])).stdout).toContain("lunch");
     expect((await call(["resume", ids[0]!])).stdout).toBe(`${ids[0]}  queued\n`);
@@ -390,7 +391,11 @@ describe.each(["database", "server"])("on a %s", (where) => {
       /^JOB_NOT_FOUND: Job 01a1e107\S+ does not exist\. It was never enqueued here/,
     ],
     [["job", "01a1e107-2508-7182-ae66-db7bbe9aa49e", "--follow"], /^JOB_NOT_FOUND: /],
-    [["enqueue", "nonsense"], /^UNKNOWN_PIPELINE: There is no pipeline "nonsense"\. .*: stillwake register, /],
+    [
+      ["enqueue", "nonsense"],
+      /^UNKNOWN_PIPELINE: There is no pipeline "nonsense"\. Known pipelines: .*\bwaiting\b.*work\b.*\. Start a worker/,
+    ],
+    [["enqueue", "wrok"], /^UNKNOWN_PIPELINE: There is no pipeline "wrok"\. Did you mean work\? Start a worker/],
     [["pipelines", "nonsense"], /^UNKNOWN_PIPELINE: /],
     [["breakers", "close", "nonsense"], /^UNKNOWN_BREAKER: /],
     [["tokens", "revoke", "01a1e107-2508-7182-ae66-db7bbe9aa49e"], /^TOKEN_NOT_FOUND: /],

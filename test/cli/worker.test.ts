@@ -104,7 +104,8 @@ const invalidCalls: InvalidCall[] = [
     what: "no pipelines",
     args: [],
     without: "pipelines",
-    error: /No pipelines are configured\. Pass --pipelines \.\/dir, or set pipelines in stillwake\.config\.ts/,
+    error:
+      /No pipelines are configured: \S+ has no stillwake\.config file\. Pass --pipelines \.\/dir, or set pipelines in stillwake\.config\.ts/,
   },
   {
     what: "no database",
@@ -316,6 +317,7 @@ describe("an invalid call exits with an error and a remedy", () => {
     expect(result.stderr).toMatch(error);
     expect(result.code).toBe(code);
     expect(result.stderr + result.stdout).not.toContain("hidden-password");
+    expect(result.stderr + result.stdout).not.toContain("stopped (");
     // Invalid arguments need no stack.
     if (code === 2) expect(result.stderr).not.toMatch(/\n {4}at /);
   });

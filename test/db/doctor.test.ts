@@ -155,6 +155,10 @@ describe("the doctor", () => {
 
   it("reports why jobs are not claimed", async () => {
     await sql.query("select stillwake.cancel(id) from stillwake.live_jobs");
+    expect(await find("pools")).toMatchObject({
+      level: "ok",
+      found: "every pool with waiting jobs has a worker; which pipelines it runs is not checked",
+    });
     await sql.query(
       'select stillwake.register_pipeline(\'alone\', \'{"pool": "alone"}\'), stillwake.set_machines(\'dark\', \'{"provider": "memory", "max": 1}\')',
     );

@@ -87,7 +87,7 @@ describe("the source", () => {
       server: [".", "text", "contract", "db", "client", "live"],
       orchestrator: [".", "text", "db"],
       postgres: ["."],
-      testing: [".", "db", "client", "worker"],
+      testing: [".", "contract", "db", "client", "worker"],
       view: ["text"],
       react: ["text", "view"],
       element: ["view"],

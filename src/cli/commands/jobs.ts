@@ -170,7 +170,10 @@ function printJob(screen: Screen, job: apiTypes.Job, cost: apiTypes.JobCost | un
     ["pool", job.pool],
     [
       "state",
-      job.state + (job.state === "queued" ? `, waits for ${formatWaitReason(job)}` : ""),
+      job.state +
+        (job.state === "queued"
+          ? `, waits for ${formatWaitReason(job, `a worker of pool ${job.pool} that runs ${job.pipeline}`)}`
+          : ""),
       stateColours[job.state],
     ],
     ["attempt", `${job.attempt} of ${job.maxAttempts}${job.crashes > 0 ? `, ${job.crashes} crashed` : ""}`],

@@ -22,7 +22,8 @@ export const registerCommand: Command = {
   async run({ flags, config, screen }) {
     const options = await readProjectOptions(flags, config);
     if (!options) {
-      throw new InvalidInput("No pipelines are configured", {
+      const { noPipelines } = await import("../config-file.ts");
+      throw new InvalidInput(noPipelines(flags.config), {
         field: "pipelines",
         remedy:
           'Pass --pipelines ./dir, or set pipelines in stillwake.config: defineConfig({ pipelines: "./pipelines" })',

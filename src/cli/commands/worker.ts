@@ -47,20 +47,25 @@ export const workerCommand: Command = {
 
 /** Returns 0 after a drain, 1 when the database could not be reached until the end. */
 async function runWorker(flags: Flags): Promise<number> {
-  const [{ Worker }, { serveWorker }, { createProcessLog, logEvents }, { loadConfigFile }, { tryApplySchedules }] =
-    await Promise.all([
-      import("../../worker/worker.ts"),
-      import("../../worker/observe/http.ts"),
-      import("../../worker/observe/process-log.ts"),
-      import("../config-file.ts"),
-      import("../project-schedules.ts"),
-    ]);
+  const [
+    { Worker },
+    { serveWorker },
+    { createProcessLog, logEvents },
+    { loadConfigFile, noPipelines },
+    { tryApplySchedules },
+  ] = await Promise.all([
+    import("../../worker/worker.ts"),
+    import("../../worker/observe/http.ts"),
+    import("../../worker/observe/process-log.ts"),
+    import("../config-file.ts"),
+    import("../project-schedules.ts"),
+  ]);
   const file = await loadConfigFile(flags.config);
   const env = readConfig();
   const options: Partial<WorkerOptions> = { ...fromFile(file), ...fromEnvironment(env), ...fromFlags(flags) };
   if (flags.withhold || flags.pass) options.env = { ...options.env, ...readEnvFlags(flags) };
   if (options.pipelines === undefined) {
-    throw new InvalidInput("No pipelines are configured", {
+    throw new InvalidInput(noPipelines(flags.config), {
       field: "pipelines",
       remedy:
         'Pass --pipelines ./dir, or set pipelines in stillwake.config.ts: export default defineConfig({ pipelines: "./pipelines" })',

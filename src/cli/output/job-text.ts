@@ -12,16 +12,13 @@ export const stateColours: Record<string, Colour | undefined> = {
 };
 
 /** What a queued job waits for. A job that could start now waits for a worker. */
-export function formatWaitReason({
-  waitingFor,
-  awaitedEvent,
-}: {
-  waitingFor: string | null;
-  /** Undefined in the answers of an earlier server. */
-  awaitedEvent?: string | null;
-}): string {
+export function formatWaitReason(
+  { waitingFor, awaitedEvent }: { waitingFor: string | null; awaitedEvent?: string | null },
+  worker = "a worker",
+): string {
+  // An earlier server does not name the event.
   if (awaitedEvent) return `event ${awaitedEvent}`;
-  return waitingFor === null || waitingFor === "machine" ? "a worker" : waitingFor === "key" ? "its key" : waitingFor;
+  return waitingFor === null || waitingFor === "machine" ? worker : waitingFor === "key" ? "its key" : waitingFor;
 }
 
 /** The sentence for people if there is one, with the code for programs. */
