@@ -88,6 +88,8 @@ interface EventData {
   sentence?: string;
   message?: string;
   event?: string;
+  waiting_for?: string;
+  awaits?: string;
   note?: string;
   children?: number;
   to?: number | string;
@@ -108,8 +110,15 @@ export function formatEvent({ kind, data }: Pick<FeedEvent, "kind" | "data">): {
       };
     case "failed":
       return { level: "error", message: `This attempt failed${failure ? `: ${failure}` : ""}. The job is retried.` };
-    case "slept":
-      return { level: "info", message: "The job sleeps and occupies no worker until it resumes." };
+    case "slept": {
+      const waits =
+        details.waiting_for === "event"
+          ? `for the event ${details.awaits} and`
+          : details.waiting_for === "children"
+            ? "for its child jobs and"
+            : "and";
+      return { level: "info", message: `The job waits ${waits} occupies no worker until it resumes.` };
+    }
     case "released":
     case "aborted:shutdown":
       return { level: "info", message: "Released: its worker is shutting down. The job resumes on another worker." };

@@ -257,6 +257,9 @@ describe.each(["database", "server"])("on a %s", (where) => {
     await waitFor(async () => (await stillwake.get(id)).awaitedEvent === "approval");
     expect((await call(["jobs", "--text", id])).stdout).toContain("waits for event approval");
     expect((await call(["job", id])).stdout).toContain("queued, waits for event approval");
+    const { stdout } = await call(["job", id, "--steps", "--attempts"]);
+    expect(stdout).toMatch(/^approval +waiting +1$/m);
+    expect(stdout).toMatch(/^ +\d+ +waits for event approval /m);
     expect((await call(["signal", id, "aproval"])).stdout).toBe(
       `${id}  queued\nNo step of this job waits for "aproval" now; it waits for "approval". The signal is kept.\n`,
     );
@@ -265,7 +268,9 @@ describe.each(["database", "server"])("on a %s", (where) => {
     expect((await call(["signal", id, "approval"])).stdout).toBe(`${id}  queued\n`);
     await stillwake.wait(id, { timeout: "20s" });
     expect((await call(["signal", id, "approval"])).stderr).toContain("has ended (completed) and takes no signals");
-    expect((await following.done).code).toBe(0);
+    const followed = await following.done;
+    expect(followed.code).toBe(0);
+    expect(followed.stdout).toMatch(/· waits for event approval\n/);
   });
 
   it("pools, limits, breakers and schedules are listed and changed", async () => {

@@ -106,6 +106,14 @@ describe("the progress bar", () => {
     expect(bar.text(20_000)).toBe(`${"█".repeat(24)} 100%  done`);
   });
 
+  it("does not repeat the count and the rate that the sentence of a list contains", () => {
+    const bar = new ProgressBar();
+    for (let second = 0; second <= 10; second++) {
+      bar.update({ done: second, total: 40, sentence: `${second} of 40, 60 per minute` }, second * 1000);
+    }
+    expect(bar.text(10_000)).toMatch(/^█{6}░{18} 25% {2}30s left {2}10 of 40, 60 per minute$/);
+  });
+
   it("starts over when progress goes backwards, and accepts a sentence without a number", () => {
     const bar = new ProgressBar();
     bar.update({ fraction: 0.9 }, 0);

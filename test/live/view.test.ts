@@ -281,6 +281,17 @@ describe("the sentences", () => {
     ]);
   });
 
+  it("describe what a job waits for", () => {
+    const slept = (data: unknown) => formatEvent({ kind: "slept", data }).message;
+    expect(slept({ waiting_for: "event", awaits: "approval" })).toBe(
+      "The job waits for the event approval and occupies no worker until it resumes.",
+    );
+    expect(slept({ waiting_for: "children", awaits: "kids" })).toBe(
+      "The job waits for its child jobs and occupies no worker until it resumes.",
+    );
+    expect(slept(null)).toBe("The job waits and occupies no worker until it resumes.");
+  });
+
   it("describe every state change of the feed, also without data, as for a read token", () => {
     const kinds =
       "lost failed slept released paused pause_requested resumed retried restarted adopted cancel_requested";

@@ -278,7 +278,8 @@ declare
 begin
   insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
   values (p_job.id, p_job.epoch, p_job.lease_id, p_job.attempt, p_job.worker, p_job.claimed_at, v_now, p_outcome, p_failure);
-  perform stillwake.add_event(p_job.id, coalesce(p_event, p_outcome), p_failure);
+  perform stillwake.add_event(p_job.id, coalesce(p_event, p_outcome), coalesce(p_failure, case
+    when p_awaits is not null and p_waiting_for is not null then jsonb_build_object('waiting_for', p_waiting_for, 'awaits', p_awaits) end));
   update stillwake.live_jobs
   set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at,
     order_at = case when p_awaits is not null and p_waiting_for is not null then p_job.run_at end,

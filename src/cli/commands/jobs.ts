@@ -129,6 +129,7 @@ export const jobCommand: Command = {
     if (flags.steps) Object.assign(parts, await api.call("GET", `${path}/steps`));
     if (flags.artifacts) Object.assign(parts, await api.call("GET", `${path}/artifacts`));
     if (flags.logs) parts.lines = await readLogLines(api, path);
+    if (!flags.json) markWaits(job, parts);
     if (flags.json) {
       screen.json(Object.keys(parts).length === 0 ? job : { job, ...parts });
       return 0;
@@ -148,6 +149,20 @@ export const jobCommand: Command = {
     return 0;
   },
 };
+
+/** The wait in progress of a job is neither a saved step nor a sleep. */
+function markWaits(
+  { state, waitingFor, awaitedEvent }: apiTypes.Job,
+  { steps, attempts }: { steps?: unknown; attempts?: unknown },
+): void {
+  for (const step of (steps ?? []) as (apiTypes.Step & { waits?: boolean })[]) {
+    step.waits = Boolean(awaitedEvent) && step.name === awaitedEvent && step.tookMs === 0;
+  }
+  const last = ((attempts ?? []) as { outcome: string | null }[]).at(-1);
+  if (state !== "queued" || last?.outcome !== "slept") return;
+  if (waitingFor === "event" || waitingFor === "children")
+    last.outcome = `waits for ${formatWaitReason({ waitingFor, awaitedEvent })}`;
+}
 
 async function readLogLines(api: ApiClient, path: string): Promise<unknown[]> {
   const lines: unknown[] = [];
@@ -242,8 +257,12 @@ const sections: Record<string, (screen: Screen, rows: any[]) => void> = {
       rows,
       [
         { title: "STEP", value: ({ name }) => name, elastic: true },
-        { title: "SAVED", value: ({ savedAt }) => formatAgo(savedAt), right: true },
-        { title: "TOOK", value: ({ tookMs }) => (tookMs === null ? "" : formatDuration(tookMs)), right: true },
+        { title: "SAVED", value: ({ savedAt, waits }) => (waits ? "waiting" : formatAgo(savedAt)), right: true },
+        {
+          title: "TOOK",
+          value: ({ tookMs, waits }) => (waits || tookMs === null ? "" : formatDuration(tookMs)),
+          right: true,
+        },
         { title: "EPOCH", value: ({ epoch }) => epoch, right: true },
       ],
       "No steps yet.",

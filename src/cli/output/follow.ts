@@ -141,7 +141,10 @@ function formatState({ state, waitingFor, awaitedEvent, attempt, maxAttempts, ru
 
 // biome-ignore lint/suspicious/noExplicitAny: the data of the event.
 function formatEvent({ kind, data }: any): string {
-  const { by, reason } = data ?? {};
+  const { by, reason, waiting_for: waitingFor, awaits } = data ?? {};
+  if (kind === "slept" && waitingFor) {
+    return `waits for ${formatWaitReason({ waitingFor, awaitedEvent: waitingFor === "event" ? awaits : null })}`;
+  }
   return `${String(kind).replaceAll("_", " ")}${by ? ` by ${by}` : ""}${reason ? `: ${reason}` : ""}`;
 }
 

@@ -21,8 +21,10 @@ export class ProgressBar {
     if (fraction === null) return sentence ?? "";
     const filled = Math.round(fraction * WIDTH);
     const parts = [`${"█".repeat(filled)}${"░".repeat(WIDTH - filled)} ${Math.floor(fraction * 100)}%`];
-    if (done !== null && total !== null) parts.push(`${formatCount(done)} of ${formatCount(total)}`);
-    if (perSecond !== null)
+    // The sentence of a list contains its count and its rate.
+    const isRepeated = done !== null && sentence?.startsWith(`${done} of ${total}, `);
+    if (done !== null && total !== null && !isRepeated) parts.push(`${formatCount(done)} of ${formatCount(total)}`);
+    if (perSecond !== null && !isRepeated)
       parts.push(`${perSecond >= 10 ? formatCount(Math.round(perSecond)) : perSecond.toFixed(1)}/s`);
     if (leftMs !== null) {
       const left = leftMs - (now - receivedAt);
