@@ -4,7 +4,7 @@
 export { InvalidInput, type Issue, StillwakeError } from "../errors.ts";
 export { type Duration, duration } from "../time.ts";
 export { type Breaker, type BreakerOptions, type BreakerUser, breaker } from "./breaker.ts";
-export { Fatal, Pause, RateLimited, Retry } from "./job-errors.ts";
+export { EventTimeout, Fatal, Pause, RateLimited, Retry } from "./job-errors.ts";
 export type { LabelFunction, LabelPath } from "./labels.ts";
 export { type Limit, type LimitOptions, type LimitUser, limit } from "./limit.ts";
 export {

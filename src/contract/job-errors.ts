@@ -1,4 +1,5 @@
-// Errors that pipeline code throws to decide what happens to its job. Any other error is a failure, retried by policy.
+// Errors that pipeline code throws to decide what happens to its job, and the one of waitFor that it catches. Any other error is a
+// failure, retried by policy.
 import { StillwakeError } from "../errors.ts";
 import type { Duration } from "../time.ts";
 
@@ -45,5 +46,12 @@ export class Pause extends StillwakeError {
   constructor(reason: string, options: ThrowOptions & { resumeIn?: Duration } = {}) {
     super(options.code ?? "PAUSED", reason, { cause: options.cause, retryable: true });
     this.resumeIn = options.resumeIn;
+  }
+}
+
+/** Thrown by job.waitFor: no signal arrived in time. Later attempts get the same error. */
+export class EventTimeout extends StillwakeError {
+  constructor(event: string, timeout: Duration | undefined) {
+    super("EVENT_TIMEOUT", `No signal "${event}" arrived${timeout === undefined ? " in time" : ` within ${timeout}`}`);
   }
 }

@@ -3,7 +3,7 @@ import type { WorkerOptions } from "./options.ts";
 import { Worker } from "./worker.ts";
 
 export { type ArtifactStore, type Credentials, openStore } from "../artifacts/open-store.ts";
-export { Fatal, Pause, RateLimited, Retry } from "../contract/job-errors.ts";
+export { EventTimeout, Fatal, Pause, RateLimited, Retry } from "../contract/job-errors.ts";
 export {
   type AddressGuard,
   addressGuard,
@@ -24,7 +24,7 @@ export type { Artifact, ArtifactContent, ArtifactProducer } from "./attempt/prod
 export type { BatchHandle, Log, StepHandle } from "./attempt/step-handle.ts";
 export type { StepOptions } from "./attempt/steps.ts";
 export type { Begin, TransactionOf } from "./attempt/tx-step.ts";
-export { EventTimeout, type WaitOptions } from "./attempt/wait-for.ts";
+export type { WaitOptions } from "./attempt/wait-for.ts";
 export { type Exec, ExecError, type ExecOptions, type ExecResult } from "./exec/exec.ts";
 export type { FindSecret, SecretUse } from "./keeper/unseal.ts";
 export type { WorkerEvent } from "./observe/events.ts";

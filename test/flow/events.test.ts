@@ -1,9 +1,9 @@
 // job.waitFor: signals sent before and after the wait, repeatedly, for days, through crashes, and with a timeout.
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { createStillwake, pipeline } from "../../src/index.ts";
+import { createStillwake, EventTimeout, pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
-import { EventTimeout, implement } from "../../src/worker/index.ts";
+import { implement } from "../../src/worker/index.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const { database, stillwake, run, start, until, query, attempts, logs, events, name } = await inProcessFixture();

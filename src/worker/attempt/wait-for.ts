@@ -1,6 +1,6 @@
 // job.waitFor(): waits for a signal from outside. The database stores signals and timeouts; the schema validates the data.
+import { EventTimeout } from "../../contract/job-errors.ts";
 import type { Schema } from "../../contract/pipeline.ts";
-import { StillwakeError } from "../../errors.ts";
 import { type Duration, durationMs } from "../../time.ts";
 import { checkStandardSchema, rejectUnknownOptions } from "../../validate.ts";
 import type { AttemptState } from "./attempt-state.ts";
@@ -11,13 +11,6 @@ export interface WaitOptions {
   timeout?: Duration;
   /** The name of this wait. Default: the name of the event. */
   step?: string;
-}
-
-/** No signal arrived in time. Later attempts get the same error. */
-export class EventTimeout extends StillwakeError {
-  constructor(event: string, timeout: Duration | undefined) {
-    super("EVENT_TIMEOUT", `No signal "${event}" arrived${timeout === undefined ? " in time" : ` within ${timeout}`}`);
-  }
 }
 
 export async function waitForEvent<Data>(
