@@ -148,6 +148,22 @@ describe("dev in a project whose code changes", { timeout: 2 * LONG }, () => {
     await once(dev.child, "close");
   });
 
+  it("says after a kill -9 how many jobs wait for the lease of the dead worker, and resumes them", async () => {
+    fs.rmSync(inDir("go"), { force: true });
+    dev = await start();
+    expect(dev.output()).not.toContain("that was killed");
+    const id = await enqueue("answer", inDir("go"));
+    await waitFor(async () => (await read(id)).state === "running", { timeout: LONG });
+    dev.child.kill("SIGKILL");
+    await waitFor(() => processesIn(dir).length === 0, { timeout: LONG, what: "the end of all processes" });
+    dev = await start();
+    expect(dev.output()).toContain("  1 job of a start that was killed resumes when the lease of the dead worker has");
+    write("go", "");
+    expect(await outputOf(id)).toBe("last");
+    dev.child.kill("SIGINT");
+    await once(dev.child, "close");
+  });
+
   it("suggests the nearest name for an unknown pipeline of --enqueue, and reports an input that is not valid JSON", async () => {
     const misspelled = await run(["--enqueue", "answr"]);
     expect(misspelled).toMatchObject({ code: 1 });

@@ -162,6 +162,8 @@ async function start(
   });
   open.server = server;
   const { stillwake, fetch } = server;
+  // No worker of this start runs yet, and the embedded Postgres has none of other machines.
+  const left = open.postgres ? (await stillwake.list({ state: "running", limit: 100 })).jobs.length : 0;
   open.part = await project.part?.({
     url,
     schema,
@@ -205,6 +207,7 @@ async function start(
     ...(open.postgres && project.ownPipelines.length > 0 && ownUrl !== url
       ? [`For your application, in its .env: DATABASE_URL=${url}`]
       : []),
+    ...(left > 0 ? [formatLeft(left, project.worker.lease ?? "15s")] : []),
     ...(open.part?.lines ?? []).map(escapeLine),
     `Stop with Ctrl-C. The data stays in ${open.postgres ? config.dir : database}, and jobs resume at the next start.`,
   ];
@@ -238,6 +241,11 @@ async function startEmbeddedPostgres(
       screen.printStderr(`  The Postgres in ${dataDir} belongs to another process; waiting for it to stop.`);
     await delay(100);
   }
+}
+
+function formatLeft(left: number, lease: string): string {
+  const jobs = `${formatPlural(left, "job")} of a start that was killed ${left === 1 ? "resumes" : "resume"}`;
+  return `${jobs} when the lease of the dead worker has expired: within about ${lease}.`;
 }
 
 /** The first start has a job to show. */

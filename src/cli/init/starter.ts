@@ -206,8 +206,8 @@ kill -9 $(node -p "require('./.stillwake/dev.json').pid")
 ${commands.dev}
 \`\`\`
 
-The same job resumes at the sentence where it was. That takes a few seconds, until the lease of the dead worker has
-expired. After Ctrl-C, which releases the job, the next start resumes it at once.
+The same job resumes at the sentence where it was, after up to 15 seconds: until then the lease of the dead worker is
+valid. After Ctrl-C, which releases the job, the next start resumes it at once.
 
 With your own Postgres:
 
