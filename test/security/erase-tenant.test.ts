@@ -72,7 +72,7 @@ describe("erasing a tenant", () => {
     await expect(erase(database, leaving.tenant, { store, timeout: "300ms" })).rejects.toMatchObject({
       code: "TIMEOUT",
       retryable: true,
-      message: expect.stringMatching(/^1 jobs of tenant/),
+      message: expect.stringMatching(/^1 job of tenant/),
     });
     const { rows } = await owner.query(
       "select state, cancel is not null as cancelled from stillwake.live_jobs where tenant = $1",
