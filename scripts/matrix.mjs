@@ -1,5 +1,5 @@
 // npm run test:matrix: the tests under every Node and Postgres we support. The other versions are installed on demand
-// into .stillwake/matrix. Arguments go to vitest: npm run test:matrix -- test/claim.
+// into .stillwake/matrix. Arguments go to vitest: npm run test:matrix -- test/claim. --pair=24/15 selects one pair.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
@@ -15,12 +15,19 @@ const PACKAGES = {
 };
 // Postgres 18 is the one of the project itself.
 const PAIRS = [20, 22, 24].flatMap((node) => [15, 18].map((postgres) => ({ node, postgres })));
+const args = process.argv.slice(2).filter((arg) => !arg.startsWith("--pair="));
+const pairs = process.argv.flatMap((arg) => /^--pair=(.*)$/.exec(arg)?.[1] ?? []);
+const chosen = PAIRS.filter(({ node, postgres }) => pairs.length === 0 || pairs.includes(`${node}/${postgres}`));
+if (chosen.length === 0) {
+  console.error(`There is no such pair. Pairs: ${PAIRS.map(({ node, postgres }) => `${node}/${postgres}`).join(", ")}`);
+  process.exit(2);
+}
 // Building and installing are the same under every pair and are tried by npm test itself.
 const ONCE_ONLY = ["--exclude", "test/package/clone.test.ts"];
 
 await ensure();
 installVersions();
-const rows = PAIRS.map(testPair);
+const rows = chosen.map(testPair);
 console.log("\nNode  Postgres  result  time");
 for (const { node, postgres, passed, seconds } of rows) {
   console.log(`${node}    ${postgres}        ${passed ? "passed" : "FAILED"}  ${Math.round(seconds)} s`);
@@ -35,8 +42,8 @@ function installVersions() {
   console.log(`Installing ${Object.keys(PACKAGES).join(", ")} into .stillwake/matrix`);
   fs.mkdirSync(HOME, { recursive: true });
   fs.writeFileSync(file, manifest);
-  const args = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", HOME];
-  const { status } = spawnSync("npm", args, { cwd: HOME, stdio: "inherit" });
+  const install = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", HOME];
+  const { status } = spawnSync("npm", install, { cwd: HOME, stdio: "inherit" });
   if (status !== 0) process.exit(status ?? 1);
 }
 
@@ -48,7 +55,10 @@ function testPair({ node, postgres }) {
   const env = { ...process.env, PATH: `${path.dirname(program)}${path.delimiter}${process.env.PATH}` };
   if (postgres === 15) env.STILLWAKE_TEST_POSTGRES = HOME;
   const vitest = inRoot("node_modules/vitest/vitest.mjs");
-  const args = [vitest, "run", "--reporter=dot", ...ONCE_ONLY, ...process.argv.slice(2)];
-  const { status } = spawnSync(program, args, { cwd: root, env, stdio: "inherit" });
+  const { status } = spawnSync(program, [vitest, "run", "--reporter=dot", ...ONCE_ONLY, ...args], {
+    cwd: root,
+    env,
+    stdio: "inherit",
+  });
   return { node, postgres, passed: status === 0, seconds: (Date.now() - began) / 1000 };
 }
