@@ -93,6 +93,19 @@ describe("a line of the log", () => {
 
   const circular: Record<string, unknown> = { name: "circle" };
   circular.self = circular;
+  const nested = (levels: number) => {
+    let value: unknown = 1;
+    for (let level = 0; level < levels; level++) value = [value];
+    return value as Record<string, unknown>;
+  };
+  const throwing = Object.defineProperty({}, "secret", {
+    enumerable: true,
+    get() {
+      throw new Error("not readable");
+    },
+  });
+  const bare: Record<string, unknown> = Object.create(null);
+  bare.self = bare;
   const odd: [string, Record<string, unknown>, unknown][] = [
     ["a bigint", { size: 2n ** 70n }, { size: "1180591620717411303424" }],
     ["a Date", { at: new Date(0) }, { at: "1970-01-01T00:00:00.000Z" }],
@@ -101,6 +114,10 @@ describe("a line of the log", () => {
     ["text that looks like an escape", { pattern: "\\u0000 and \\ud83d" }, { pattern: "\\u0000 and \\ud83d" }],
     ["a backslash before a NUL", { path: "C:\\\u0000" }, { path: "C:\\\u2400" }],
     ["a key like any other", JSON.parse('{"__proto__": 1}'), JSON.parse('{"__proto__": 1}')],
+    ["500 levels", nested(500), nested(500)],
+    ["20,000 levels", nested(20_000), { unreadable: "object" }],
+    ["a property that throws", throwing, { unreadable: "[object Object]" }],
+    ["no prototype and itself within", bare, { unreadable: "object" }],
     ["itself within", circular, { unreadable: expect.any(String) }],
     ["more than 16 KB", { big: "x".repeat(20_000) }, { dropped: "larger than 16384 bytes", bytes: 20_010 }],
   ];
@@ -123,9 +140,9 @@ describe("a line of the log", () => {
 
   it("that is not a text is converted", async () => {
     const { logs } = await run((job) => {
-      for (const message of [42, null, undefined, { a: 1 }]) job.log.info(message as never);
+      for (const message of [42, null, undefined, { a: 1 }, Object.create(null)]) job.log.info(message as never);
     });
-    expect(logs.map(({ message }) => message)).toEqual(["42", "null", "undefined", "[object Object]"]);
+    expect(logs.map(({ message }) => message)).toEqual(["42", "null", "undefined", "[object Object]", "object"]);
   });
 });
 

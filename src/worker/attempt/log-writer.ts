@@ -52,7 +52,7 @@ export class LogWriter {
     if (this.#closed) return;
     const line: LogLine = {
       level,
-      message: toStorableText(this.#options.redactor.redact(String(message)), MAX_MESSAGE),
+      message: toStorableText(this.#options.redactor.redact(toText(message)), MAX_MESSAGE),
       at: performance.now(),
     };
     if (step !== undefined) line.step = step;
@@ -162,13 +162,17 @@ export class LogWriter {
     this.#progress = undefined;
   }
 
+  /** Logging never fails a job: data that cannot be stored is replaced by its description. */
   #dataOf(data: unknown): unknown {
-    let json: string | undefined;
     try {
-      json = JSON.stringify(data, (_, value) => (typeof value === "bigint" ? String(value) : value));
+      return this.#storableData(data);
     } catch {
-      return { unreadable: toStorableText(this.redactor.redact(String(data)), 200) };
+      return { unreadable: toStorableText(this.redactor.redact(toText(data)), 200) };
     }
+  }
+
+  #storableData(data: unknown): unknown {
+    const json = JSON.stringify(data, (_, value) => (typeof value === "bigint" ? String(value) : value));
     if (json === undefined) return undefined;
     if (json.length > MAX_LINE) return { dropped: `larger than ${MAX_LINE} bytes`, bytes: json.length };
     // Redacted value by value: a mask inside the JSON text could break it, and escapes could hide a secret.
@@ -184,4 +188,13 @@ export class LogWriter {
 
 function fractionOf({ fraction, done, total }: Progress): number {
   return fraction ?? (total ? (done ?? 0) / total : 0);
+}
+
+/** Conversion runs code of the value, which can throw, and recursion, which can exceed the stack. */
+function toText(value: unknown): string {
+  try {
+    return String(value);
+  } catch {
+    return typeof value;
+  }
 }
