@@ -194,6 +194,19 @@ describe("a replaced attempt", () => {
   });
 });
 
+describe("save_checkpoints", () => {
+  it("keeps the first of two results of one step in one call, also if the step was saved before", async () => {
+    const save = async (...outputs: number[]) => {
+      const calls = outputs.map((output) => ({ ...fence(), step: "s", output }));
+      const { rows } = await client.query("select result from stillwake.save_checkpoints($1)", [JSON.stringify(calls)]);
+      return rows.map(({ result }) => result);
+    };
+    expect(await save(1, 2)).toEqual(["saved", "saved"]);
+    expect(await save(3, 4)).toEqual(["kept", "kept"]);
+    expect(await one("select output from stillwake.checkpoints where job_id = $1", [held.job_id])).toBe(1);
+  });
+});
+
 describe("save_checkpoint", () => {
   it("commits and rolls back with the transaction it is called in", async () => {
     await client.query("begin");

@@ -45,10 +45,11 @@ begin
   return query
   with saved as (
     insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output, failed)
-    select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output,
+    -- DO UPDATE refuses two rows of one step.
+    select distinct on (c.job, c.step) c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output,
       case when c.output #>> '{$stillwake,0}' = 'failed' then true end
-    from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) as c (job, epoch, step, output, took_ms, held)
-    where c.held order by c.job, c.step
+    from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) with ordinality as c (job, epoch, step, output, took_ms, held, n)
+    where c.held order by c.job, c.step, c.n
     on conflict on constraint checkpoints_pkey do update
     set epoch = excluded.epoch, started_at = excluded.started_at, saved_at = excluded.saved_at, output = excluded.output, failed = null
     where checkpoints.failed and excluded.failed is null

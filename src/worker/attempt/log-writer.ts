@@ -24,6 +24,8 @@ const MAX_MESSAGE = MAX_LINE - 32;
 const MAX_SENTENCE = 1000;
 const BATCH_BYTES = 64 * 1024;
 const TAIL_LINES = 200;
+/** Lines of an attempt that are compared with those of earlier ones: each comparison reads the feed. */
+const MAX_COMPARED = 1000;
 const PROGRESS_MS = 500;
 const PROGRESS_STEP = 0.01;
 
@@ -41,6 +43,7 @@ export class LogWriter {
   #progressTimer: NodeJS.Timeout | undefined;
   #closed = false;
   #replayed: Map<string, number> | undefined;
+  #compared = 0;
 
   constructor(options: LogWriterOptions) {
     this.#options = options;
@@ -61,7 +64,7 @@ export class LogWriter {
       line.data = this.#dataOf(data);
       size += JSON.stringify(line.data)?.length ?? 0;
     }
-    if (replay) line.replayed = this.#countEqual(line);
+    if (replay && this.#compared < MAX_COMPARED) line.replayed = this.#countEqual(line);
     if (this.#remaining < size) {
       this.#dropped += 1;
       if (this.#tail.push(line) > TAIL_LINES) this.#tail.shift();
@@ -136,6 +139,7 @@ export class LogWriter {
   /** How often this line was written in this attempt, with this time. */
   #countEqual({ level, message, data }: LogLine): number {
     const key = JSON.stringify([level, message, data]);
+    this.#compared += 1;
     this.#replayed ??= new Map();
     const count = (this.#replayed.get(key) ?? 0) + 1;
     this.#replayed.set(key, count);
