@@ -163,7 +163,7 @@ describe("a job that kills its runner", () => {
   it("fails with RUNNER_OOM if it exceeds the memory limit of its process", async () => {
     // Most of Node's address space is only reserved, so the effective limit is that of written memory.
     await runPoisons(
-      { url: database.url, args: ["--slots", "3"], wrapper: ["prlimit", "--data=500000000", "--core=0"] },
+      { url: database.url, args: ["--slots", "3"], wrapper: ["prlimit", "--data=1000000000", "--core=0"] },
       [{ ...poisons[0]!, name: "limited", words: /ran out of memory/ }],
     );
   }, 300_000);
