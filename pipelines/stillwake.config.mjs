@@ -10,7 +10,7 @@ export default defineConfig({
     "./leaderboard/dist/commits/pipeline.js",
     "./leaderboard/dist/users/pipeline.js",
   ],
-  // The systems have logins of their own, in EXTRACTION_DATABASE_URL and LEADERBOARD_DATABASE_URL.
+  // The systems have separate logins, in EXTRACTION_DATABASE_URL and LEADERBOARD_DATABASE_URL.
   env: { withhold: ["DATABASE_URL", "PG*"] },
   // Local processes instead of cloud machines; for those see deploy/ of each system.
   pools: {

@@ -1,5 +1,5 @@
-// A reporter for scripts/test.mjs: which files have failed, and with what. A file in which an error was caught by nobody has failed as well, though all its tests
-// have passed, and so has one whose process was killed; an error of no file at all is nobody's.
+// A reporter for scripts/test.mjs: which files have failed, and with what. A file with an uncaught error has failed as well, though all its tests
+// have passed, and so has one whose process was killed; an error that belongs to no file is listed without one.
 import fs from "node:fs";
 import path from "node:path";
 

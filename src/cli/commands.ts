@@ -3,14 +3,14 @@ import type { Command } from "./command.ts";
 import { auditCommand, readTokenCommand, tokensCommand } from "./commands/access.ts";
 import { cancelCommand, pauseCommand, resumeCommand, retryCommand, signalCommand } from "./commands/control.ts";
 import { budgetCommand, costCommand } from "./commands/cost.ts";
+import { doctorCommand, migrateCommand } from "./commands/database.ts";
 import { deployCommand } from "./commands/deploy.ts";
 import { devCommand } from "./commands/dev.ts";
-import { doctorCommand } from "./commands/doctor.ts";
 import { enqueueCommand } from "./commands/enqueue.ts";
+import { importCommand } from "./commands/import.ts";
 import { initCommand } from "./commands/init.ts";
 import { artifactCommand, jobCommand, jobsCommand } from "./commands/jobs.ts";
 import { breakersCommand, limitsCommand } from "./commands/limits.ts";
-import { migrateCommand } from "./commands/migrate.ts";
 import { fleetCommand, orchestratorCommand } from "./commands/orchestrator.ts";
 import { machinesCommand, poolsCommand } from "./commands/pools.ts";
 import { registerCommand } from "./commands/register.ts";
@@ -21,7 +21,6 @@ import { watchdogCommand } from "./commands/watchdog.ts";
 import { webhooksCommand } from "./commands/webhooks.ts";
 import { workerCommand } from "./commands/worker.ts";
 import { completionCommand } from "./completion.ts";
-import { importCommand } from "./import.ts";
 
 /** In the order of the help. */
 export const commands: readonly Command[] = [

@@ -86,7 +86,7 @@ describe("the credentials of the worker", () => {
     }
   });
 
-  it("include a DATABASE_URL of its own only by that name, and not the worker's login", async () => {
+  it("include a different DATABASE_URL only by that name, and not the worker's login", async () => {
     const runtime = await login(`Laufzeit ${hex()}`);
     const own = `postgres://app:${hex()}@elsewhere/app`;
     const env = { STILLWAKE_DATABASE_URL: runtime.url, COPY: runtime.url, PGPASSWORD: runtime.password };

@@ -1,4 +1,4 @@
-// Which pools a worker serves: all pools of its pipelines, in turn, or the one that it is told to.
+// Which pools a worker serves: all pools of its pipelines, in turn, or the configured one.
 import { describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
@@ -7,7 +7,7 @@ import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const { database, stillwake, start, until, name } = await inProcessFixture();
 
-/** Two pipelines, each in a pool of its own. */
+/** Two pipelines, each in a different pool. */
 function two(code: () => unknown = () => "done") {
   return [name(), name()].map((own) => implement(pipeline(own, { pool: `pool-of-${own}` }), code)) as [
     ReturnType<typeof implement>,
@@ -75,7 +75,7 @@ describe("a worker without a pool", () => {
       expect(await until(await enqueue(code))).toMatchObject({ state: "completed" });
   });
 
-  it("leaves out the pools that it is told to leave to others", async () => {
+  it("does not serve the excluded pools", async () => {
     const [mine, theirs] = two();
     const left = await enqueue(theirs);
     const { worker } = await start([mine, theirs], { exceptPools: [poolOf(theirs)] });

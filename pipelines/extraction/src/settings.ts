@@ -109,7 +109,7 @@ function sampleOf(text: string): Settings["sample"] {
   throw new Error(`EXTRACTION_SAMPLE is "${text}" but must be an owner and a folder such as github:acme=./sample`);
 }
 
-/** The settings for one repository: the sample has its own advisories and feeds, and nobody is asked about it. */
+/** The settings for one repository: the sample has its own advisories and feeds, and OSV.dev is not asked about it. */
 export function settingsFor(
   settings: Settings,
   { provider, repository }: { provider: Provider; repository: string },

@@ -19,7 +19,7 @@ export function noteCoveringTsconfig(text: string, folder: string, starterFiles:
   const added = [...(inFolder ? [folder.slice(0, -1)] : []), ...covered.filter((file) => !file.startsWith(folder))];
   const lines = [...excluded, ...added].map((one) => JSON.stringify(one)).join(", ");
   const has = inFolder
-    ? `${folder}, which has a tsconfig.json of its own`
+    ? `${folder}, which has its own tsconfig.json`
     : `${added[0]}, which ${folder}tsconfig.json covers`;
   return [`Your tsconfig.json also covers ${has}. Add to yours:\n\n  "exclude": [${lines}]`];
 }

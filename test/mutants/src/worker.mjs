@@ -113,7 +113,7 @@ export const mutants = [
     new: "",
   },
   {
-    name: "the log lines of a batch belong to a step of its own",
+    name: "the log lines of a batch belong to a separate step",
     killedBy: "test/attempt/each.test.ts",
     only: "as lines of the list",
     file: "src/worker/attempt/step-handle.ts",

@@ -179,7 +179,7 @@ export function checkOsvUrl(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url?.protocol === "https:" || (url?.protocol === "http:" && isLocal(url))) return text;
   throw new Error(
-    `EXTRACTION_OSV_URL is "${text}" but must be an https URL such as https://api.osv.dev, or "none" to ask nobody`,
+    `EXTRACTION_OSV_URL is "${text}" but must be an https URL such as https://api.osv.dev, or "none" to send no requests`,
   );
 }
 

@@ -113,7 +113,7 @@ it("never reports 0 vulnerabilities if OSV.dev does not answer", { timeout: 120_
   ]);
 });
 
-it("asks nobody about the sample, which has its own advisories", { timeout: 120_000 }, async () => {
+it("sends no request about the sample, which has its own advisories", { timeout: 120_000 }, async () => {
   const sample = {
     ...env,
     EXTRACTION_SAMPLE: `github:sample=${SAMPLES}`,

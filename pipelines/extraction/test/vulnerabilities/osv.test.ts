@@ -201,7 +201,7 @@ describe("OSV.dev", () => {
   it("must be reached by https, except on this machine", () => {
     for (const url of ["http://osv.acme.example", "ftp://127.0.0.1", "api.osv.dev"]) {
       expect(() => readSettings({ EXTRACTION_OSV_URL: url })).toThrow(
-        `EXTRACTION_OSV_URL is "${url}" but must be an https URL such as https://api.osv.dev, or "none" to ask nobody`,
+        `EXTRACTION_OSV_URL is "${url}" but must be an https URL such as https://api.osv.dev, or "none" to send no requests`,
       );
     }
     expect(readSettings({}).osvUrl).toBe("https://api.osv.dev");

@@ -74,8 +74,8 @@ export function AddForm({ integrations }: { integrations: readonly Integration[]
         </Button>
       </form>
       <p className="soft small">
-        The names and versions of its packages are looked up at OSV.dev, unless the workers have dep-scan or advisories
-        of their own, or the operator turned it off.
+        The names and versions of its packages are looked up at OSV.dev, unless the workers have dep-scan or local
+        advisories, or the operator turned it off.
       </p>
     </Panel>
   );

@@ -75,8 +75,8 @@ export function ProjectSettings({ project }: TabProps) {
         <p>
           Workers without dep-scan and without their own advisories ask <strong>OSV.dev</strong> for known
           vulnerabilities. They send the names and versions of packages, and nothing else of the repository: no code, no
-          repository name. Packages with a source of their own are left out, but a private package may look like a
-          public one: operators exclude names with <code>EXTRACTION_OSV_PRIVATE</code>, and turn it off with{" "}
+          repository name. Packages from another source are left out, but a private package may look like a public one:
+          operators exclude names with <code>EXTRACTION_OSV_PRIVATE</code>, and turn it off with{" "}
           <code>EXTRACTION_OSV_URL=none</code>.
         </p>
       </section>

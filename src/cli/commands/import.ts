@@ -1,7 +1,7 @@
 // stillwake import: moves waiting and delayed jobs, and schedules, from another job queue into Stillwake.
-import { InvalidInput } from "../errors.ts";
-import { findClosest } from "../text/suggest.ts";
-import { type Command, databaseFlags } from "./command.ts";
+import { InvalidInput } from "../../errors.ts";
+import { findClosest } from "../../text/suggest.ts";
+import { type Command, databaseFlags } from "../command.ts";
 
 const SOURCES = ["pg-boss", "graphile-worker", "bullmq"] as const;
 
@@ -33,7 +33,7 @@ export const importCommand: Command = {
   ],
   async run(context) {
     const source = SOURCES.find((name) => name === context.args[0]);
-    if (source) return (await import("./import/run.ts")).runImport(context, source);
+    if (source) return (await import("../import/run.ts")).runImport(context, source);
     const closest = findClosest(context.args[0]!, SOURCES);
     throw new InvalidInput(`Jobs cannot be imported from ${JSON.stringify(context.args[0])}`, {
       field: "source",
