@@ -77,8 +77,8 @@ export class AttemptState {
   #onGraceOver: (() => void) | undefined;
   #ended = false;
   /** Calls that have not returned yet. */
-  readonly #calls = new Set<OpenCall>();
-  readonly #commands = new Set<{ command: string }>();
+  #calls: Set<OpenCall> | undefined;
+  #commands: Set<{ command: string }> | undefined;
   /** The function has returned, and this resolves when no call is open. */
   #onCallsDone: (() => void) | undefined;
   #callError: { error: unknown } | undefined;
@@ -255,6 +255,7 @@ export class AttemptState {
       this.host.onExec?.();
     }
     const running = { command: String(command) };
+    this.#commands ??= new Set();
     this.#commands.add(running);
     return exec(
       {
@@ -266,7 +267,7 @@ export class AttemptState {
         processTag: this.#commandTag,
         env,
         graceMs,
-        onEnd: () => this.#commands.delete(running),
+        onEnd: () => this.#commands?.delete(running),
       },
       command,
       args,
@@ -277,6 +278,7 @@ export class AttemptState {
   /** Makes a call of user code, and knows it as open until it has returned. */
   async call<Result>(kind: string, name: string, run: () => Promise<Result> | Result): Promise<Result> {
     const call: OpenCall = { kind, name };
+    this.#calls ??= new Set();
     this.#calls.add(call);
     try {
       return await run();
@@ -289,13 +291,18 @@ export class AttemptState {
     }
   }
 
+  /** Whether a call or a command of user code is running. */
+  get hasOpenCalls(): boolean {
+    return Boolean(this.#calls?.size || this.#commands?.size);
+  }
+
   /**
    * User code has returned. Calls that it did not await are finished first, with a warning each: a completed job has no
    * unfinished step. Throws the error of such a call. Commands cannot be waited for, because a program that serves the
    * job may never end; they are reported and stopped with the attempt.
    */
   async finishCalls(): Promise<void> {
-    while (this.#calls.size > 0) {
+    while (this.#calls?.size) {
       for (const { kind, name } of this.#calls) {
         const message = `${kind} "${name}" was still running when the function returned. The job waits for it; add the missing await`;
         this.logWriter.write("warning", message, kind === "Step" ? name : undefined, { code: "NOT_AWAITED" });
@@ -307,7 +314,7 @@ export class AttemptState {
       // What follows a finished call may make the next one.
       await setImmediate();
     }
-    for (const { command } of this.#commands) {
+    for (const { command } of this.#commands ?? []) {
       const message = `Command ${command} was still running when the function returned, and is stopped. Await job.exec() if its work matters`;
       this.logWriter.write("warning", message, undefined, { code: "NOT_AWAITED" });
     }

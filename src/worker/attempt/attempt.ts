@@ -56,7 +56,7 @@ async function runCode(implementation: Implementation, attempt: AttemptState): P
     const orStopped = <T>(work: Promise<T> | T) =>
       Promise.race(uncaught ? [work, abandoned, uncaught] : [work, abandoned]);
     const value = await orStopped(running);
-    if (!attempt.suspended && !stop.reason) await orStopped(attempt.finishCalls());
+    if (attempt.hasOpenCalls && !attempt.suspended && !stop.reason) await orStopped(attempt.finishCalls());
     const completed: Outcome = { kind: "completed" };
     const validates = pipeline.options.output && !attempt.suspended;
     const output = validates ? await validateOutput(pipeline as Pipeline, value) : value;
