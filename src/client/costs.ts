@@ -111,6 +111,7 @@ export class Costs {
         reject("month", "month cannot be combined with since and until", "Pass one or the other");
       const [, year, number] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(month) ?? [];
       if (!year) reject("month", `${JSON.stringify(month)} is not a month`, 'Write it as "2026-11"');
+      checkYear(Number(year), "month");
       return { since: utc(Number(year), Number(number) - 1), until: utc(Number(year), Number(number)) };
     }
     const now = await calls.readMonth(this.#database);
@@ -131,7 +132,14 @@ function parseDay(text: string, field: string): Date {
   const at = Date.parse(text);
   if (!/^\d{4}-\d\d-\d\d/.test(text) || Number.isNaN(at))
     reject(field, `${field} ${JSON.stringify(text)} is not a day`, 'Write it as "2026-11-01"');
-  return new Date(Math.floor(at / 86_400_000) * 86_400_000);
+  const day = new Date(Math.floor(at / 86_400_000) * 86_400_000);
+  checkYear(day.getUTCFullYear(), field);
+  return day;
+}
+
+/** A year of the Gregorian calendar whose end still has four digits, as the timestamps of the API have. */
+function checkYear(year: number, field: string): void {
+  if (year < 1970 || year > 9998) reject(field, `${field} is in the year ${year}`, "Use a year from 1970 to 9998");
 }
 
 function reject(field: string, message: string, remedy: string): never {

@@ -129,7 +129,10 @@ describe("GET /v1/costs", () => {
     ["month=2026-13", "month"],
     ["month=now", "month"],
     [`month=2026-11&since=2026-11-01`, "month"],
+    ["month=9999-12", "month"],
+    ["month=0000-01", "month"],
     ["since=yesterday", "since"],
+    ["since=9999-12-31T23%3A59%3A59-23%3A59", "since"],
     ["since=2026-02-01&until=2026-01-01", "until"],
     ["by=colour", "by"],
   ])("rejects %s", async (query, field) => {
