@@ -242,9 +242,16 @@ export class SpawnWorld {
 
   retry(job: Job, fromStart = false): string {
     if (this.isLive(job) || job.state === "completed") return "SW006";
-    if (!fromStart && this.childrenOf(job.id).some((child) => this.isLive(child) && child.cancel)) return "SW006";
+    if (!fromStart && this.#waitsForCancel(job)) return "SW006";
     this.#revive(job, fromStart);
     return "queued";
+  }
+
+  /** A child is still being cancelled, or a child of those that would be retried with the job. */
+  #waitsForCancel(job: Job): boolean {
+    return this.childrenOf(job.id).some((child) =>
+      this.isLive(child) ? child.cancel : child.state !== "completed" && this.#waitsForCancel(child),
+    );
   }
 
   #revive(job: Job, fromStart: boolean): void {

@@ -149,7 +149,7 @@ export const mutants = [
     killedBy: "test/attempt/not-awaited.test.ts",
     only: "is finished before the job completes",
     file: "src/worker/attempt/attempt.ts",
-    old: "if (!attempt.suspended && !stop.reason) await orStopped(attempt.finishCalls());",
+    old: "if (attempt.hasOpenCalls && !attempt.suspended && !stop.reason) await orStopped(attempt.finishCalls());",
     new: "",
   },
 ];
