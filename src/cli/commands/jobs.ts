@@ -63,7 +63,7 @@ export const jobsCommand: Command = {
         query: { ...query, limit: Math.min(MAX_PAGE, limit - jobs.length) },
       });
       jobs.push(...page.jobs);
-      cursor = page.cursor;
+      cursor = page.cursor ?? null;
       // A page may be short, or even empty, although there are more. Without --all one page with jobs is enough.
     } while (cursor !== null && jobs.length < limit && (flags.all || limit > MAX_PAGE || jobs.length === 0));
     if (flags.json) {
