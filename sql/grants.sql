@@ -49,7 +49,8 @@ begin
     select 'stillwake_app' as grantee, array[
       'register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'signal', 'children',
       'erase_tenant', 'save_checkpoint', 'save_position', 'pause_pool', 'resume_pool', 'cap_pool', 'set_weight',
-      'demand', 'next_due', 'watchdog', 'now', 'schema_state', 'database_identity', 'set_schedule', 'remove_schedule', 'pause_schedule',
+      'demand', 'next_due', 'watchdog', 'tend_jobs', 'housekeep', 'housekeeping_due', 'housekeeping_done', 'make_partitions', 'now',
+      'schema_state', 'database_identity', 'set_schedule', 'remove_schedule', 'pause_schedule',
       'resume_schedule', 'run_schedules', 'upcoming', 'register_limit', 'reset_limit', 'limit_quotas',
       'register_breaker', 'open_breaker', 'close_breaker', 'closed_gates', 'set_endpoint', 'rotate_secret',
       'disable_endpoint', 'enable_endpoint', 'resend_webhook', 'webhooks_due', 'watch', 'unwatch', 'read_feeds',
@@ -65,8 +66,8 @@ begin
       'load_checkpoints', 'save_position', 'adopt', 'append_logs', 'progress', 'save_artifact', 'load_artifacts',
       'spawn', 'spawn_state', 'load_children', 'find_signal', 'take_signal', 'run_due_schedules', 'claim_webhooks',
       'settle_webhooks', 'webhooks_due', 'register_limit', 'use_limit', 'register_breaker', 'check_breaker',
-      'report_breaker_result', 'machine_registered', 'machine_leaves', 'watchdog', 'demand', 'next_due', 'now',
-      'schema_state'
+      'report_breaker_result', 'machine_registered', 'machine_leaves', 'watchdog', 'tend_jobs', 'housekeep',
+      'housekeeping_due', 'housekeeping_done', 'make_partitions', 'demand', 'next_due', 'now', 'schema_state'
     ]
     union all
     select 'stillwake_reader', array[

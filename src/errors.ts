@@ -250,11 +250,20 @@ export function isTransient(thrown: unknown): boolean {
 }
 
 /**
+ * No partition takes the row, or the one that was chosen changed its bounds meanwhile. Unlike a violated constraint, which
+ * has the same code, the error names none.
+ */
+export function isMissingPartition(thrown: unknown): boolean {
+  const { code, table, constraint } = (thrown ?? {}) as { code?: string; table?: string; constraint?: string };
+  return code === "23514" && table !== undefined && constraint === undefined;
+}
+
+/**
  * Postgres rejects these values for good: an exception raised by a trigger, a data or constraint violation, or a program
  * limit. A missing partition is not the fault of the values.
  */
 export function isRejection(thrown: unknown): boolean {
   if (thrown instanceof InvalidInput) return true;
-  const { code = "", message = "" } = (thrown ?? {}) as { code?: string; message?: string };
-  return /^(P0|22|23|44|54)[0-9A-Z]{3}$/.test(code) && !message.startsWith("no partition of relation");
+  const { code = "" } = (thrown ?? {}) as { code?: string };
+  return /^(P0|22|23|44|54)[0-9A-Z]{3}$/.test(code) && !isMissingPartition(thrown);
 }

@@ -32,8 +32,9 @@ export type {
 } from "./client/webhooks.ts";
 export * from "./contract/index.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
+export type { WatchdogAction } from "./db/calls/housekeeping.ts";
 export type { CompletedJob, Failure, Job, JobId, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
-export type { JobFilter, WatchdogAction } from "./db/calls/jobs.ts";
+export type { JobFilter } from "./db/calls/jobs.ts";
 export type { Signalled } from "./db/calls/long-work.ts";
 export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolProviderError } from "./db/calls/pools.ts";
 export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";

@@ -2,11 +2,13 @@
 // (flow, costs, schedules, webhooks, tokens) have a file each. Every operation is a function of sql/functions, called through db/calls.
 import { setTimeout as delay } from "node:timers/promises";
 import type { AnyPipeline, InputOf, OutputOf } from "../contract/pipeline.ts";
+import type { WatchdogAction } from "../db/calls/housekeeping.ts";
 import type { CompletedJob, JobId, JobState } from "../db/calls/job.ts";
 import * as calls from "../db/calls/jobs.ts";
 import { type Signalled, signal } from "../db/calls/long-work.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
 import { type Erased, type EraseOptions, erase } from "../db/erase.ts";
+import { watchdog } from "../db/housekeeping.ts";
 import { tenantDatabase } from "../db/tenant-database.ts";
 import { InvalidInput, JobFailed, StillwakeError } from "../errors.ts";
 import { checkId } from "../ids.ts";
@@ -218,8 +220,8 @@ export class Stillwake extends Reader {
   }
 
   /** Maintenance that must happen even without workers: recovers, expires, creates partitions, prunes. Call every minute. */
-  watchdog(): Promise<calls.WatchdogAction[]> {
-    return calls.watchdog(this.database);
+  watchdog(): Promise<WatchdogAction[]> {
+    return watchdog(this.database);
   }
 
   /** Waits for statements in flight. */

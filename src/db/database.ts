@@ -11,6 +11,7 @@ import {
   InvalidInput,
   isConflict,
   isConnectionLoss,
+  isMissingPartition,
   isNotConnected,
   isTooManyConnections,
   isTransient,
@@ -147,7 +148,8 @@ export class Database {
 
   /**
    * Sends a statement until a response arrives or the retry timeout is over, and at least once more after the first lost
-   * response. A serialization conflict or deadlock was rolled back as a whole and is simply repeated.
+   * response. A serialization conflict or deadlock was rolled back as a whole and is simply repeated; so is, once, a write
+   * without a partition, after the partition was made.
    */
   async repeat<Row extends pg.QueryResultRow>(text: string, repeat: RepeatOptions): Promise<Row[]> {
     if (this.#stopping.signal.aborted) throw closed();
@@ -155,10 +157,17 @@ export class Database {
     const deadline = performance.now() + (repeat.retryTimeoutMs ?? this.#retryTimeoutMs);
     let unknown = false;
     let mayBeDone = false;
+    let prepared = false;
     for (let attempt = 0; ; attempt++) {
       try {
         return (await this.#send<Row>(text, repeat.values(unknown), repeat.retryTimeoutMs, repeat.execute)).rows;
       } catch (error) {
+        if (isMissingPartition(error) && !prepared) {
+          prepared = true;
+          // If this fails, the statement fails again and reports why.
+          await this.#send(`select ${this.schema}.make_partitions()`).catch(() => {});
+          continue;
+        }
         const lost = isConnectionLoss(error);
         mayBeDone ||= lost && !repeat.read && !isNotConnected(error);
         // An earlier try whose response was lost is committing this id: the next try sees it.

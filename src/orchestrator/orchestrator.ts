@@ -17,6 +17,7 @@ import {
   setMachines,
 } from "../db/calls/machines.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
+import { Housekeeping } from "../db/housekeeping.ts";
 import { StillwakeError } from "../errors.ts";
 import { formatPlural } from "../text/format.ts";
 import { Executor, type OrchestratorEvent } from "./executor.ts";
@@ -67,6 +68,7 @@ export class Orchestrator {
   readonly name: string;
   readonly #options: OrchestratorOptions;
   readonly #database: Database;
+  readonly #housekeeping: Housekeeping;
   readonly #clock: Clock;
   readonly #address: string | null;
   #fleet: Fleet | undefined;
@@ -89,6 +91,11 @@ export class Orchestrator {
     this.name = name ?? `${os.hostname()}-${process.pid}-${randomBytes(2).toString("hex")}`;
     this.#address = databaseAddress(options.url);
     this.#database = new Database({ idleTimeout: "2s", connections: 4, ...database });
+    this.#housekeeping = new Housekeeping({
+      database: this.#database,
+      onError: (error) =>
+        this.#emit({ kind: "database", level: "warn", message: `Housekeeping failed: ${(error as Error).message}` }),
+    });
   }
 
   get fleet(): string {
@@ -137,6 +144,7 @@ export class Orchestrator {
     // Record the exits of child processes.
     if (this.#pools.some(({ executor }) => executor.hasEnded)) await this.#closeLives().catch(() => {});
     await this.settled();
+    await this.#housekeeping.stop();
     await this.#database.close();
   }
 
@@ -282,6 +290,7 @@ export class Orchestrator {
       const began = this.#clock.now();
       const names = this.#pools.map(({ name }) => name);
       const snapshots = await pollPools(this.#database, names);
+      this.#housekeeping.check();
       if (this.#failures > 0)
         this.#emit({ kind: "database", level: "info", message: "The database is reachable again" });
       this.#failures = 0;

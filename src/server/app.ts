@@ -73,6 +73,8 @@ async function handle(context: ServerContext, routes: readonly Route[], route: R
       remedy: "Ask an admin for a token with a role that is",
     });
   }
+  // Not for public routes: health checks must not keep a database awake.
+  if (route.access !== "public") context.housekeeping.check();
   const query = validate(operation.query, readQuery(request), "query");
   const body = validate(operation.body, operation.body && (await readJson(request)), "body");
 

@@ -7,6 +7,7 @@ import type { ArtifactSource, PipelineInfo, Reader } from "../client/reader.ts";
 import { inputError } from "../contract/pipeline.ts";
 import { withPlaceholders } from "../contract/sealed-paths.ts";
 import type { DatabaseOptions } from "../db/database.ts";
+import { Housekeeping } from "../db/housekeeping.ts";
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs } from "../time.ts";
 import type { Identity } from "./http/access.ts";
@@ -64,6 +65,8 @@ export class ServerContext {
   readonly stillwake: Stillwake;
   readonly options: ServerOptions;
   readonly secrets: readonly string[];
+  /** Does its work while requests arrive. */
+  readonly housekeeping: Housekeeping;
   readonly authenticator: Authenticator;
   readonly requestLimiter: RateLimiter;
   readonly failureLimiter: RateLimiter;
@@ -80,6 +83,7 @@ export class ServerContext {
     this.stillwake = stillwake;
     this.options = options;
     this.secrets = checkSecrets(options.secret);
+    this.housekeeping = new Housekeeping({ database: stillwake.database });
     this.authenticator = new Authenticator(stillwake.tokens, this.secrets);
     this.requestLimiter = new RateLimiter(options.rate ?? DEFAULT_RATE);
     this.failureLimiter = new RateLimiter(FAILED_RATE);

@@ -46,6 +46,7 @@ export function createServer(options: ServerOptions): StillwakeServer {
   async function close(): Promise<void> {
     context.closing.abort();
     await Promise.all([...ports].map((port) => port.close()));
+    await context.housekeeping.stop();
     await stillwake.close();
   }
 
@@ -58,6 +59,7 @@ export function createServer(options: ServerOptions): StillwakeServer {
     async listen(listenOptions = {}) {
       const listening = await listen(server.fetch, listenOptions, options.auth ?? "tokens");
       ports.add(listening);
+      context.housekeeping.check();
       return listening;
     },
     close: () => (closing ??= close()),

@@ -11,6 +11,7 @@ import { registerDependency } from "../db/calls/flow.ts";
 import { readDemand, registerPipeline } from "../db/calls/jobs.ts";
 import { readPipelinePools } from "../db/calls/worker.ts";
 import { Database } from "../db/database.ts";
+import { Housekeeping } from "../db/housekeeping.ts";
 import { WorkerPresence } from "../db/worker-presence.ts";
 import { UnknownPool } from "../errors.ts";
 import { memoryUse, watchMemory } from "../memory.ts";
@@ -44,6 +45,7 @@ export class Worker {
   readonly #database: Database;
   readonly #presence: WorkerPresence | undefined;
   readonly #webhookPump: WebhookPump;
+  readonly #housekeeping: Housekeeping;
   readonly #machine: MachineRegistration | undefined;
   /** Variables that runners do not get. */
   readonly #withheld: string[];
@@ -93,6 +95,13 @@ export class Worker {
     const { events, name } = this;
     const hintsArrive = () => this.#presence?.ready ?? false;
     this.#webhookPump = new WebhookPump({ ...settings, database: this.#database, events, name, hintsArrive });
+    this.#housekeeping = new Housekeeping({
+      database: this.#database,
+      onError: (error) => events.emit({ kind: "housekeeping.failed", message: (error as Error).message }),
+    });
+    events.subscribe(({ kind }) => {
+      if (kind === "claimed" || kind === "claim.empty" || kind === "heartbeat") this.#housekeeping.check();
+    });
   }
 
   get state(): WorkerState {
@@ -209,7 +218,7 @@ export class Worker {
     };
   }
 
-  /** Starts the runners, and registers their pipelines in the database. */
+  /** Starts the runners, and registers their pipelines in the database, which needs partitions for their retention. */
   async #loadPipelines(tracing: Tracing): Promise<LoadedPipeline[]> {
     this.#runners = await this.#createRunners(tracing);
     const pipelines = await this.#runners.start();
@@ -217,6 +226,7 @@ export class Worker {
       for (const dependency of dependencies) await registerDependency(this.#database, dependency);
       await registerPipeline(this.#database, name, settings);
     }
+    await this.#housekeeping.preparePartitions();
     return pipelines;
   }
 
@@ -385,6 +395,7 @@ export class Worker {
       keeper.close();
     }
     if (this.#databaseUp) await this.#machine?.leave(reason);
+    void this.#housekeeping.stop();
     await this.#webhookPump.stop(reason, this.#databaseUp ? limitMs - (performance.now() - startedAt) : 0);
     for (const timer of this.#timers) clearInterval(timer);
     this.#memoryWatch?.stop();

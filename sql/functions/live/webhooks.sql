@@ -672,7 +672,7 @@ $$;
 
 -- Deletes delivered webhooks after 7 days and others after 30, with their deliveries, and unused lanes and secrets. In
 -- bounded number.
-create or replace function stillwake.prune_webhooks(p_limit integer default 10000) returns bigint
+create or replace function stillwake.prune_webhooks(p_limit integer default 1000) returns bigint
 language plpgsql as $$
 declare
   v_now   timestamptz := stillwake.now();
@@ -682,7 +682,7 @@ begin
   delete from stillwake.webhooks where id in (
     select w.id from stillwake.webhooks w
     where w.ended_at < v_now - interval '7 days' and (w.state = 'delivered' or w.ended_at < v_now - interval '30 days')
-    order by w.id limit p_limit for update skip locked);
+    limit p_limit for update skip locked);
   get diagnostics v_count = row_count;
   -- Held back by an endpoint that has been disabled for 30 days.
   delete from stillwake.webhooks where id in (

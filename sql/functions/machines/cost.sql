@@ -326,7 +326,7 @@ $$;
 
 -- Deletes old records: which job ran on which machine after 45 days, costs after 400. Job ids begin with the time, so
 -- old rows are at the beginning of the index; records of machines that have not ended stay.
-create or replace function stillwake.prune_machines() returns bigint
+create or replace function stillwake.prune_machines(p_limit integer default 1000) returns bigint
 language plpgsql as $$
 declare
   v_now  timestamptz := stillwake.now();
@@ -337,7 +337,7 @@ begin
     select x.ctid from stillwake.machine_jobs x
     where x.job_id < stillwake.first_id(v_now - interval '45 days') and x.claimed_at < v_now - interval '45 days'
       and not exists (select from stillwake.machine_lives l where l.id = x.life and l.ended_at is null)
-    order by x.job_id limit 10000));
+    order by x.job_id limit p_limit));
   get diagnostics v_sum = row_count;
   delete from stillwake.machine_costs c where c.day < (v_now - interval '400 days')::date;
   get diagnostics v_rows = row_count;

@@ -1,5 +1,5 @@
 // stillwake watchdog: one run of the watchdog, for cron, through the server or in the database.
-import type { WatchdogAction } from "../../db/calls/jobs.ts";
+import type { WatchdogAction } from "../../db/calls/housekeeping.ts";
 import { escapeLine } from "../../text/escape.ts";
 import { apiFlags, type Command, type CommandContext } from "../command.ts";
 
@@ -44,8 +44,6 @@ async function runInDatabase({ flags, config }: CommandContext): Promise<Watchdo
     connections: 1,
     // The next run is a minute away: fail visibly instead of waiting for a database that cannot be reached.
     retryTimeout: "10s",
-    // After weeks without a run there may be much to do.
-    statementTimeout: "5m",
     ...(config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),
   });
   try {

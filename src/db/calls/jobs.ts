@@ -143,17 +143,3 @@ export interface Demand {
 export async function readDemand(database: Database): Promise<Demand[]> {
   return database.read<Demand>(`select * from ${database.schema}.demand()`);
 }
-
-/** One action of the watchdog: what it did, how often, and a note. */
-export interface WatchdogAction {
-  act: string;
-  count: number;
-  note: string;
-}
-
-export async function watchdog(database: Database): Promise<WatchdogAction[]> {
-  const rows = await database.query<{ act: string; count: string; note: string }>(
-    `select act, count, note from ${database.schema}.watchdog()`,
-  );
-  return rows.map(({ act, count, note }) => ({ act, count: Number(count), note }));
-}

@@ -86,6 +86,8 @@ export type WorkerEvent =
   | { kind: "memory.high"; fraction: number; usedBytes: number; limitBytes: number }
   | { kind: "demand"; pool: string; claimable: number; running: number; oldestSeconds: number }
   | { kind: "logs.dropped"; job: string; lines: number }
+  // Partitions or the deletion of old data; tried again a minute later.
+  | { kind: "housekeeping.failed"; message: string }
   // A delivery attempt of a webhook was recorded.
   | {
       kind: "webhook";

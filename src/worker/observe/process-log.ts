@@ -152,6 +152,7 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
       format: (e) =>
         `webhook ${e.id} to ${e.endpoint} ${e.state === "pending" ? "will be retried" : e.state}, attempt ${e.attempt}: ${e.error ?? e.status}${e.error && e.status ? ` ${e.status}` : ""} after ${formatMs(e.tookMs)}`,
     },
+    "housekeeping.failed": { level: "warn", format: (e) => `housekeeping failed: ${e.message}` },
     "logs.dropped": { level: "warn", format: (e) => `dropped ${count(e.lines, "log line")} of job ${e.job}` },
   };
 }

@@ -83,6 +83,7 @@ describe("an event", () => {
     [{ kind: "runner.died", runner: "r", pid: 9, code: 0, signal: null, cause: "retired" }, "debug"],
     [{ kind: "memory.high", fraction: 0.84, usedBytes: 84 * 2 ** 20, limitBytes: 100 * 2 ** 20 }, "warn"],
     [{ kind: "demand", pool: "p", claimable: 1, running: 0, oldestSeconds: 3 }, "debug"],
+    [{ kind: "housekeeping.failed", message: "timeout" }, "warn"],
     [{ kind: "logs.dropped", job: "0198", lines: 1 }, "warn"],
   ];
   it.each(levels)("%o is logged at level %s", (event, level) => {

@@ -148,9 +148,9 @@ export const mutants = [
       },
       {
         file: "sql/functions/jobs/watchdog.sql",
-        old: "  count := stillwake.prune_webhooks();",
+        old: "  act := 'relaned';",
         new: `  perform stillwake.add_webhooks(array(select e.id from stillwake.ended_jobs e where not exists (select from stillwake.webhooks w where w.job_id = e.id)));
-  count := stillwake.prune_webhooks();`,
+  act := 'relaned';`,
       },
     ],
   },

@@ -3,12 +3,6 @@ export const file = "sql/functions/jobs/watchdog.sql";
 
 export const mutants = [
   {
-    name: "a weekly partition is dropped too early",
-    killedBy: "test/db/prune.test.ts",
-    old: "then p.week <= v_today",
-    new: "then p.week - 14 <= v_today",
-  },
-  {
     name: "the watchdog runs no schedules",
     killedBy: "test/flow/schedules.test.ts",
     only: "the watchdog fires occurrences of every pool",
@@ -16,9 +10,17 @@ export const mutants = [
     new: "from stillwake.run_schedules(0) r",
   },
   {
-    name: "children are dropped while their parent waits",
-    killedBy: "test/db/prune.test.ts",
-    old: "and not stillwake.keep_children_of_live(v_part.name, 10000)",
-    new: "and false",
+    name: "every process tends the jobs every minute",
+    killedBy: "test/db/housekeeping.test.ts",
+    only: "does it once for all",
+    old: "    if not found then\n      return;\n    end if;\n    update stillwake.housekeeping",
+    new: "    update stillwake.housekeeping",
+  },
+  {
+    name: "one call of the watchdog deletes one portion",
+    killedBy: "test/db/housekeeping.test.ts",
+    only: "that is called in SQL deletes more than one portion",
+    old: "exit when v_done = 0 or stillwake.statement_ms() > v_limit_ms;",
+    new: "exit when true;",
   },
 ];

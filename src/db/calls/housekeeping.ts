@@ -1,0 +1,42 @@
+// Calls of the watchdog: sql/functions/jobs/watchdog.sql and housekeeping.sql.
+import type { Database } from "../database.ts";
+
+/** One action of the watchdog: what it did, how often, and a note. */
+export interface WatchdogAction {
+  act: string;
+  count: number;
+  note: string;
+}
+
+/** With `everyMs`: only if no process has done it in this time. */
+export function tendJobs(database: Database, everyMs?: number): Promise<WatchdogAction[]> {
+  const every = everyMs === undefined ? null : `${everyMs} milliseconds`;
+  return readActions(database, "tend_jobs($1)", [every]);
+}
+
+/** In this order: partitions first, because rows that arrive before their partition have to be moved. */
+export const HOUSEKEEPING_TASKS = ["partitions", "retention", "leftovers", "webhooks", "sessions"] as const;
+
+/** One portion of a task, in one transaction. No action: another process is at it. Counts of 0: nothing is left. */
+export function housekeep(database: Database, task: (typeof HOUSEKEEPING_TASKS)[number]): Promise<WatchdogAction[]> {
+  return readActions(database, "housekeep($1)", [task]);
+}
+
+export async function isHousekeepingDue(database: Database, everyMs: number): Promise<boolean> {
+  const [row] = await database.read<{ due: boolean }>(`select ${database.schema}.housekeeping_due($1) as due`, [
+    `${everyMs} milliseconds`,
+  ]);
+  return row!.due;
+}
+
+export async function recordHousekeeping(database: Database): Promise<void> {
+  await database.query(`select ${database.schema}.housekeeping_done()`);
+}
+
+async function readActions(database: Database, call: string, values: unknown[]): Promise<WatchdogAction[]> {
+  const rows = await database.query<{ act: string; count: string; note: string }>(
+    `select act, count, note from ${database.schema}.${call}`,
+    values,
+  );
+  return rows.map(({ act, count, note }) => ({ act, count: Number(count), note }));
+}
