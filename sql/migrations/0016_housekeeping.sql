@@ -18,5 +18,9 @@ drop function if exists stillwake.delete_leftovers();
 drop function if exists stillwake.has_jobs_of_week(date);
 drop function if exists stillwake.prune_machines();
 
+-- The presence of the session that listens (see hold_presence()): without it the worker is lost. Null: unknown.
+alter table stillwake.listeners add column presence bigint;
+drop function if exists stillwake.listen(text, text, interval);
+
 -- Rows of weeks without a partition: found when the partition is made, or when they may be deleted.
 create index ended_jobs_default_forget on stillwake.ended_jobs_default (forget_on);

@@ -219,7 +219,7 @@ export class Stillwake extends Reader {
     });
   }
 
-  /** Maintenance that must happen even without workers: recovers, expires, creates partitions, prunes. Call every minute. */
+  /** Recovers, expires, creates partitions, prunes. Workers, servers and orchestrators do it by themselves; call it where none runs. */
   watchdog(): Promise<WatchdogAction[]> {
     return watchdog(this.database);
   }

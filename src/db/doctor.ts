@@ -281,8 +281,8 @@ async function checkPartitions(queryRow: QueryRow, schema: string): Promise<Find
     check: "upkeep",
     level: "warning",
     found: "no partition for the coming week",
-    remedy: `Call select ${schema}.watchdog() at least once a day, better once a minute: pg_cron, a scheduler,
-      or a running worker.`,
+    remedy: `Start a worker, which creates them, or call select * from ${schema}.watchdog(). If a worker runs, its log has
+      the cause: housekeeping.failed.`,
   };
 }
 

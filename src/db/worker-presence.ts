@@ -77,13 +77,15 @@ export class WorkerPresence {
 
   async #register(client: pg.Client): Promise<void> {
     this.#nextKey = this.#key === 0n ? randomBytes(8).readBigUInt64BE() >> 2n : this.#key + 1n;
-    await this.#renew(client);
+    // First, because a listener without its presence counts as lost.
     await client.query(presenceStatements(this.#options.schema).hold, [String(this.#nextKey)]);
+    await this.#renew(client);
   }
 
   async #renew(client: pg.Client): Promise<void> {
     const { schema, worker, pools } = this.#options;
-    for (const pool of pools()) await client.query(presenceStatements(schema).renew, [worker, pool, LISTED_FOR]);
+    const { renew } = presenceStatements(schema);
+    for (const pool of pools()) await client.query(renew, [worker, pool, LISTED_FOR, String(this.#nextKey)]);
     this.#renewedAt = performance.now();
   }
 }

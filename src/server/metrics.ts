@@ -55,7 +55,7 @@ export async function metricsText(stillwake: Stillwake): Promise<string> {
   return registry.metrics();
 }
 
-const machineStates = ["starting", "up", "idle", "leaving", "retiring"] as const;
+const machineStates = ["starting", "up", "idle", "leaving", "retiring", "lost"] as const;
 
 /** For pools with an orchestrator. Zeros are exported too, so that alerts have a series to compare with. */
 function setMachineGauges(

@@ -117,6 +117,7 @@ export const Step = apiType("Step", {
 export const LogLine = apiType("LogLine", {
   seq: bigNumber,
   at: timestamp,
+  epoch: bigNumber,
   level: z.enum(["info", "success", "warning", "error"]),
   step: z.string().nullable(),
   message: z.string(),
@@ -214,7 +215,7 @@ export const Machine = apiType("Machine", {
   since: nullableTimestamp,
   leaseUntil: nullableTimestamp,
   listening: z.boolean(),
-  state: z.enum(["starting", "up", "idle", "leaving", "retiring", "ended"]),
+  state: z.enum(["starting", "up", "idle", "leaving", "retiring", "lost", "ended"]),
   machine: MachineLife.nullable(),
   end: z.object({ at: timestamp, how: z.string(), normal: z.boolean() }).nullable(),
 });

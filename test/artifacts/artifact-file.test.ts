@@ -219,7 +219,7 @@ describe("a file of an artifact", () => {
     let lateIsDone: Promise<unknown> | undefined;
     const code = implement(contract, async (job) => {
       await job.step("make", async () => (await job.artifact("a.txt", () => "content")).size);
-      if (job.fencingToken > 1n) return fs.readFileSync(await job.artifactFile("a.txt"), "utf8");
+      if (job.fencingToken > 1) return fs.readFileSync(await job.artifactFile("a.txt"), "utf8");
       // Its copy is gone, so it must fetch, but its lease is gone too.
       fs.rmSync(await job.artifactFile("a.txt"));
       await query("select stillwake.recover_lease(l, 1000) from stillwake.leases l where $1 = any (l.job_ids)", [

@@ -365,7 +365,7 @@ describe("an attempt that was replaced", () => {
     const code = implement(contract, async (job) => {
       const epoch = job.fencingToken;
       const made = job.artifact("report.txt", async () => {
-        if (epoch === 1n) {
+        if (epoch === 1) {
           await query("select stillwake.recover_lease(l, 1000) from stillwake.leases l where $1 = any (l.job_ids)", [
             job.id,
           ]);
@@ -374,7 +374,7 @@ describe("an attempt that was replaced", () => {
         }
         return "content of the new attempt";
       });
-      if (epoch === 1n) lateIsDone = made.catch((error) => void late.push(error));
+      if (epoch === 1) lateIsDone = made.catch((error) => void late.push(error));
       return (await made).sha256;
     });
     const { events } = await start([code], { ...worker, poll: "20ms", lease: "1h" });

@@ -172,7 +172,7 @@ describe("job.each", () => {
     expect(seen).toEqual([
       {
         idempotencyKey: `${id}:items 0-3`,
-        fencingToken: 1n,
+        fencingToken: 1,
         aborted: false,
         name: "items 0-3",
         stdout: "3",
@@ -180,7 +180,7 @@ describe("job.each", () => {
       },
       {
         idempotencyKey: `${id}:items 3-4`,
-        fencingToken: 1n,
+        fencingToken: 1,
         aborted: false,
         name: "items 3-4",
         stdout: "1",

@@ -18,7 +18,7 @@ describe("a line of the log", () => {
       job.log.info("first", { count: 1 });
       await job.step("cloning", (step) => {
         step.log.success("cloned", { files: 147 });
-        job.log.warn("of the job, within a step");
+        job.log.warning("of the job, within a step");
       });
       job.log.error("last");
     });

@@ -13,7 +13,7 @@ describe("the log of code that runs again from the start", () => {
       job.log.info("Starting");
       for (let n = 1; n <= 2; n++) job.log.info("Tick", { n: 1 });
       await job.step("one", { start: "One...", end: "One done" }, () => 1);
-      job.log.warn("Between");
+      job.log.warning("Between");
       await job.sleep("first", "1ms");
       job.log.info("Tick", { n: 1 });
       job.log.info("Tick", { n: 2 });

@@ -4,7 +4,7 @@ import type pg from "pg";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
-import { testDatabase, travel, waitFor } from "../../src/testing/index.ts";
+import { travel, waitFor } from "../../src/testing/index.ts";
 import { createWorker, implement } from "../../src/worker/index.ts";
 import { claim, enqueue, first } from "../model/actors.ts";
 import { connect } from "../support/database/connections.ts";
@@ -188,10 +188,10 @@ describe("a watchdog after months without one", () => {
     const { client } = await fresh();
     await client.query(
       `insert into stillwake.idempotency_keys (pipeline, key, job_id, forget_on)
-        select 'p', 'k' || g, gen_random_uuid(), '2020-01-06' from generate_series(1, 5000) g`,
+        select 'p', 'k' || g, gen_random_uuid(), '2020-01-06' from generate_series(1, 15000) g`,
     );
     const { rows } = await client.query("select count::int from stillwake.watchdog() where act = 'deleted'");
-    expect(rows).toEqual([{ count: 5000 }]);
+    expect(rows[0].count).toBeGreaterThan(10_000);
   });
 });
 

@@ -205,7 +205,7 @@ describe("a job that has registered a secret", async () => {
     ["log lines", (job, secret) => job.log.info(`token ${secret}`)],
     [
       "the data of log lines",
-      (job, secret) => job.log.warn("see", { url: `https://${secret}@host`, deep: [{ [secret]: secret }] }),
+      (job, secret) => job.log.warning("see", { url: `https://${secret}@host`, deep: [{ [secret]: secret }] }),
     ],
     ["progress", (job, secret) => job.progress(0.5, `with ${secret}`)],
     [

@@ -26,7 +26,10 @@ describe("stillwake worker", () => {
     const { id } = await stillwake.enqueue("script", input);
     await stillwake.wait(id, { timeout: "20s" });
     expect(observer.reportsOf(id).filter(({ event }) => event === "begin")).toHaveLength(3);
-    expect((await stillwake.logs(id)).map(({ message }) => message)).toEqual(["Before first", "Before second"]);
+    const lines = await stillwake.logs(id);
+    expect(lines.map(({ message }) => message)).toEqual(["Before first", "Before second"]);
+    // Each with the attempt that wrote it.
+    expect(lines.map(({ epoch }) => epoch)).toEqual(["1", "2"]);
   });
 
   it("resumes from the last checkpoint when its runner is killed", async () => {

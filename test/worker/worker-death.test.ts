@@ -142,6 +142,21 @@ describe("a worker killed with SIGKILL", () => {
     expect(most).toBeLessThan(5000);
   }, 600_000);
 
+  it("is listed as lost as soon as its session has ended, not as idle", async () => {
+    const { url } = await freshDatabase();
+    await using queue = createStillwake({ url });
+    const worker = await startWorker({ url, args: ["--slots", "1", "--name", "doomed"] });
+    await worker.waitForLine("hints.ready");
+    await waitFor(async () => (await queue.machines()).length === 1);
+    expect(await queue.machines()).toMatchObject([{ worker: "doomed", state: "idle", listening: true }]);
+    worker.signal("SIGKILL");
+    expect(await worker.exited).toBe("SIGKILL");
+    const killedAt = performance.now();
+    await waitFor(async () => (await queue.machines())[0]?.state !== "idle");
+    expect(await queue.machines()).toMatchObject([{ worker: "doomed", state: "lost", listening: false }]);
+    expect(performance.now() - killedAt).toBeLessThan(5000);
+  });
+
   it("leaves no runner and no command behind", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "3"] });
     const file = path.join(worker.scratch, "pids");

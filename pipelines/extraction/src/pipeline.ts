@@ -27,7 +27,9 @@ export default implement(
       const ref = { projectId: input.projectId, extractionId: job.id };
       await recordStart(pool, ref).catch((error) => {
         if (error instanceof Fatal) throw error;
-        job.log.warn("Could not update the project's status - its page may be out of date", { error: String(error) });
+        job.log.warning("Could not update the project's status - its page may be out of date", {
+          error: String(error),
+        });
       });
 
       const reportProgress = (done: number) => job.progress({ done, total: 7 });
@@ -110,7 +112,8 @@ export default implement(
       const completion = await job.tx("storing", {}, pool, (tx) =>
         recordCompletion(tx, ref, { ...results, reports: reports ?? [], result }),
       );
-      if (completion.superseded) job.log.warn("A later extraction of this project has completed - its findings stay");
+      if (completion.superseded)
+        job.log.warning("A later extraction of this project has completed - its findings stay");
       await job.step("complete", (step) => step.log.success("Extraction complete", { took_ms: completion.tookMs }));
       return result;
     }),

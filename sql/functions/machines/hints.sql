@@ -2,10 +2,11 @@
 -- long intervals.
 
 -- Lists a worker as a listener, after it has executed LISTEN "stillwake.hint".
-create or replace function stillwake.listen(p_worker text, p_pool text, p_span interval default '1 minute') returns void
+create or replace function stillwake.listen(p_worker text, p_pool text, p_span interval default '1 minute', p_presence bigint default null)
+returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
-  insert into stillwake.listeners (pool, worker, until) values (p_pool, p_worker, stillwake.now() + p_span)
-  on conflict (pool, worker) do update set until = excluded.until
+  insert into stillwake.listeners (pool, worker, until, presence) values (p_pool, p_worker, stillwake.now() + p_span, p_presence)
+  on conflict (pool, worker) do update set until = excluded.until, presence = excluded.presence
 $$;
 
 create or replace function stillwake.unlisten(p_worker text) returns void

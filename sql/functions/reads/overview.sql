@@ -8,6 +8,7 @@
 --   starting  requested; its worker has not registered  leaving   its worker has left, its end is not confirmed
 --   up        with jobs                                 retiring  it gets no more jobs and is about to be stopped
 --   idle      without jobs                              ended     ending describes how; ended_normally: as intended
+--   lost      its session has ended without notice: it was killed, or cannot reach the database
 create or replace function stillwake.machines(p_ended integer default 0)
 returns table (
   worker text, pool text, running integer, since timestamptz, lease_until timestamptz, listening boolean,
@@ -20,15 +21,22 @@ declare
   v_now timestamptz := stillwake.now();
 begin
   return query
-  with awake as (
+  with present as materialized (
+    -- Sessions that check a presence have it in share mode for a moment.
+    select (k.classid::bigint << 32) | k.objid::bigint as presence from pg_locks k
+    where k.locktype = 'advisory' and k.objsubid = 1 and k.mode = 'ExclusiveLock' and k.granted
+      and k.database = (select d.oid from pg_database d where d.datname = current_database())
+  ), awake as (
     select m.worker, m.pool, sum(m.running)::integer as running, min(m.since) as since, max(m.lease_until) as lease_until,
-      bool_or(m.listening) as listening
+      bool_or(m.listening and not m.absent) as listening, bool_and(m.absent) as lost
     from (
-      select l.worker, l.pool, cardinality(l.job_ids) as running, l.claimed_at as since, l.until as lease_until, false as listening
+      select l.worker, l.pool, cardinality(l.job_ids) as running, l.claimed_at as since, l.until as lease_until, false as listening,
+        l.presence is not null and l.presence > 0 and l.presence not in (select p.presence from present p) as absent
       from stillwake.leases l
       union all
       -- A killed worker has not removed itself from the listeners; its entry expires within two minutes.
-      select l.worker, l.pool, 0, null, null, true from stillwake.listeners l
+      select l.worker, l.pool, 0, null, null, true, l.presence is not null and l.presence not in (select p.presence from present p)
+      from stillwake.listeners l
       where l.until > v_now and (l.worker not in (select e.machine from stillwake.machine_lives e
         where e.ended_at > v_now - interval '2 minutes')
         or exists (select from stillwake.machine_lives e where e.machine = l.worker and e.ended_at is null))
@@ -44,7 +52,7 @@ begin
     coalesce(a.listening, false),
     case when l.ended_at is not null then 'ended' when l.retired_at is not null then 'retiring' when l.left_at is not null then 'leaving'
       when l.id is not null and l.registered_at is null then 'starting'
-      when a.running > 0 then 'up' else 'idle' end,
+      when a.lost then 'lost' when a.running > 0 then 'up' else 'idle' end,
     l.id, l.ordinal, l.burst, l.provider, l.provider_id, l.region, l.size, l.slots, w.jobs, l.why, l.requested_by,
     l.requested_at, l.started_at, l.registered_at, l.idle_since, l.ended_at, l.ending, l.normal, l.price::double precision, l.prices
   from lives l

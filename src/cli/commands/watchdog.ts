@@ -6,7 +6,7 @@ import { apiFlags, type Command, type CommandContext } from "../command.ts";
 export const watchdogCommand: Command = {
   name: "watchdog",
   group: "Run",
-  summary: "recover and expire jobs, create and drop partitions, once; for cron, every minute",
+  summary: "recover and expire jobs, create and drop partitions, once; for cron, where no other process runs",
   usage: [""],
   args: [0, 0],
   flags: { ...apiFlags, json: "print JSON" },

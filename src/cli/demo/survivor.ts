@@ -36,7 +36,7 @@ const ITEMS = 10;
 const CRASH_AT = 6;
 
 export default implement(survivor, async (job, { seconds }) => {
-  const attempt = Number(job.fencingToken);
+  const attempt = job.fencingToken;
   const itemMs = (seconds * 1000) / (ITEMS + 2);
 
   const prepared = await job.step<Prepared>(
@@ -98,7 +98,7 @@ async function crashOnce(job: JobContext, attempt: number): Promise<void> {
     job.log.info("The crash is already saved as a step and does not happen again");
     return;
   }
-  job.log.warn(
+  job.log.warning(
     `Item ${CRASH_AT}: this runner, process ${process.pid}, now kills itself with SIGKILL, like a crash. It cannot save anything more`,
     { runner: process.pid },
   );

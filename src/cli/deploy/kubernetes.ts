@@ -212,7 +212,7 @@ spec:
 }
 
 function watchdog({ namespace: name, image }: Deployment): string {
-  return `# Covers lost pokes and maintains partitions. Every five minutes is enough for most; pg_cron can run the watchdog instead.
+  return `# Covers lost pokes, and jobs that become due while nothing runs. Every five minutes is enough for most; pg_cron can run the watchdog instead.
 # The orchestrator wakes when something is due, so only work that was enqueued without a poke waits for this.
 apiVersion: batch/v1
 kind: CronJob

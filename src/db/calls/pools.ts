@@ -72,8 +72,11 @@ export interface Machine {
   leaseUntil: Date | null;
   /** Whether it receives hints of new work. */
   listening: boolean;
-  /** "leaving": its worker has exited. "retiring": it gets no more jobs and will be stopped. */
-  state: "starting" | "up" | "idle" | "leaving" | "retiring" | "ended";
+  /**
+   * "leaving": its worker has exited. "retiring": it gets no more jobs and will be stopped. "lost": its session has ended
+   * without notice, because it was killed or cannot reach the database.
+   */
+  state: "starting" | "up" | "idle" | "leaving" | "retiring" | "lost" | "ended";
   /** Null for a worker that was not started by an orchestrator. */
   machine: MachineLife | null;
   /** How it ended; null until then. */

@@ -179,6 +179,8 @@ export async function listArtifacts(database: Queries, job: string): Promise<Art
 export interface LogRow {
   seq: string;
   at: Date;
+  /** The epoch of the attempt that wrote it. */
+  epoch: string;
   level: "info" | "success" | "warning" | "error";
   step: string | null;
   message: string;
@@ -188,7 +190,7 @@ export interface LogRow {
 /** Lines after `after`, oldest first. */
 export async function readLogs(database: Queries, job: string, after: string, limit: number): Promise<LogRow[]> {
   return database.read<LogRow>(
-    `select seq, at, level, step, message, data from ${database.schema}.logs where job_id = $1 and seq > $2
+    `select seq, at, epoch, level, step, message, data from ${database.schema}.logs where job_id = $1 and seq > $2
       order by seq limit $3`,
     [job, after, limit],
   );

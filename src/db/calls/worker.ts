@@ -331,7 +331,7 @@ export async function recoverAbsent(
 export function presenceStatements(schema: string): { hold: string; renew: string; leave: string } {
   return {
     hold: `select ${schema}.hold_presence($1)`,
-    renew: `select ${schema}.listen($1, $2, $3)`,
+    renew: `select ${schema}.listen($1, $2, $3, $4)`,
     leave: `select ${schema}.unlisten($1)`,
   };
 }

@@ -69,7 +69,8 @@ export const stats = operation({
 });
 
 export const watchdog = operation({
-  summary: "Runs the maintenance that must happen even without workers; call every minute, from any scheduler",
+  summary:
+    "Recovers and expires jobs of all pools, runs due schedules, and does the housekeeping; for schedulers, where no worker runs",
   response: z.object({ actions: z.array(z.object({ act: z.string(), count: z.int(), note: z.string() })) }),
   // Not audited: a scheduler calls it every minute.
   audit: null,

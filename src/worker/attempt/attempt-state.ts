@@ -221,7 +221,7 @@ export class AttemptState {
       const name = step();
       this.logWriter.write(level, message, name, data, name === undefined && replays());
     };
-    return { info: write("info"), success: write("success"), warn: write("warning"), error: write("error") };
+    return { info: write("info"), success: write("success"), warning: write("warning"), error: write("error") };
   }
 
   progress(value: number | { done: number; total: number }, sentence?: string): void {
@@ -249,7 +249,8 @@ export class AttemptState {
     this.check();
     const { env, graceMs } = this.host;
     const redactor = this.#redactor;
-    if (redactor && args.some((arg) => redactor.containsSecret(String(arg)))) log.warn(SECRET_IN_ARGUMENT, { command });
+    if (redactor && args.some((arg) => redactor.containsSecret(String(arg))))
+      log.warning(SECRET_IN_ARGUMENT, { command });
     if (!this.#commandTag) {
       this.#commandTag = attemptTag(this.host.processTag, this.assignment);
       this.host.onExec?.();
@@ -259,7 +260,7 @@ export class AttemptState {
     this.#commands.add(running);
     return exec(
       {
-        log: ({ level, message, data }) => log[level === "warning" ? "warn" : level](message, data),
+        log: ({ level, message, data }) => log[level](message, data),
         progress: (progress) => this.sendProgress(progress),
         alive: () => this.recordActivity(),
         signal: signal(),

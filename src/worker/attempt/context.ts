@@ -54,9 +54,12 @@ export class JobContext {
     return this.#attempt.signal;
   }
 
-  /** Grows with every attempt at this job: external systems can use it to reject a replaced attempt. */
-  get fencingToken(): bigint {
-    return BigInt(this.#attempt.assignment.epoch);
+  /**
+   * Grows with every attempt at this job: external systems can use it to reject a replaced attempt. It may repeat after a
+   * failover to an asynchronous standby, which did not have the last claims.
+   */
+  get fencingToken(): number {
+    return Number(this.#attempt.assignment.epoch);
   }
 
   get log(): Log {

@@ -6,7 +6,7 @@ import type { StepScope } from "./steps.ts";
 export interface Log {
   info(message: string, data?: Record<string, unknown>): void;
   success(message: string, data?: Record<string, unknown>): void;
-  warn(message: string, data?: Record<string, unknown>): void;
+  warning(message: string, data?: Record<string, unknown>): void;
   error(message: string, data?: Record<string, unknown>): void;
 }
 
@@ -46,7 +46,7 @@ export class Handle implements StepHandle {
     return this.#scope.idempotencyKey;
   }
 
-  get fencingToken(): bigint {
+  get fencingToken(): number {
     return this.#scope.fencingToken;
   }
 

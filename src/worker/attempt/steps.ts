@@ -51,7 +51,7 @@ export interface StepScope {
   /** The same in every attempt: external systems can use it to recognize a repeated call. */
   readonly idempotencyKey: string;
   /** Grows with every attempt: external systems can use it to reject a replaced attempt. */
-  readonly fencingToken: bigint;
+  readonly fencingToken: number;
 }
 
 type StepCode<Result> = (scope: StepScope) => Promise<Result> | Result;
@@ -81,8 +81,8 @@ class Scope implements StepScope {
     return `${this.#assignment.job}:${this.name}`;
   }
 
-  get fencingToken(): bigint {
-    return BigInt(this.#assignment.epoch);
+  get fencingToken(): number {
+    return Number(this.#assignment.epoch);
   }
 }
 

@@ -39,7 +39,7 @@ export async function waitForEvent<Data>(
     const result = schema ? await schema["~standard"].validate(data) : { value: data as Data };
     if ("issues" in result && result.issues) {
       const issues = result.issues.map(({ message }) => message).join("; ");
-      attempt.log.warn(`The data of signal "${event}" does not match the schema: ${issues}`);
+      attempt.log.warning(`The data of signal "${event}" does not match the schema: ${issues}`);
       await port.takeSignal({ step, id: id!, output: "null", accepted: false });
       continue;
     }

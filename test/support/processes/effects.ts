@@ -6,7 +6,7 @@ import { type Implementation, implement, type JobContext } from "../../../src/wo
 interface Effect {
   job: string;
   step: string;
-  epoch: bigint;
+  epoch: number;
   at: number;
 }
 

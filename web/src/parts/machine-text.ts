@@ -53,6 +53,7 @@ const squareOf: Record<Exclude<State, "ended">, MachineSquare> = {
   starting: "starting",
   leaving: "stopping",
   retiring: "stopping",
+  lost: "stopping",
 };
 
 export const squareLabels: Record<MachineSquare, string> = {
@@ -96,5 +97,6 @@ export const machineStateLabels: Record<State, string> = {
   idle: "idle",
   leaving: "draining",
   retiring: "stopping",
+  lost: "lost",
   ended: "ended",
 };

@@ -19,6 +19,6 @@ export async function analyseCode(step: StepHandle, { directory, settings }: Ana
   const real = await fs.realpath(directory);
   const semgrep = await findTool("semgrep", settings.toolPath);
   if (semgrep) return collect(step, "code", "semgrep", await runSemgrep(step, semgrep, real, settings));
-  step.log.warn("Static analysis skipped (Semgrep not installed)");
+  step.log.warning("Static analysis skipped (Semgrep not installed)");
   return collect(step, "code", "ast-grep", await runAstGrep(step, real, settings));
 }

@@ -52,7 +52,7 @@ export async function runInBatches<Found>(
   }
   if (failed.length > 0 && !worked) throw lastError;
   if (failed.length > 0)
-    step.log.warn(
+    step.log.warning(
       `${failed.length === 1 ? "1 file" : `${failed.length} files`} could not be searched - findings there are missing`,
       { files: failed.slice(0, 20).map((file) => file.path.slice(0, 300)) },
     );

@@ -47,7 +47,7 @@ export function collect(
     found.push({ kind, rule, severity, path, line, endLine, message, cwe: cweNumbers(cwe), engine, fingerprint });
   }
   if (found.length <= MAX_FINDINGS) return found;
-  step.log.warn(`Too many findings - only the ${MAX_FINDINGS} most severe are kept`, { found: found.length });
+  step.log.warning(`Too many findings - only the ${MAX_FINDINGS} most severe are kept`, { found: found.length });
   return found
     .sort((a, b) => rank(a.severity) - rank(b.severity))
     .slice(0, MAX_FINDINGS)

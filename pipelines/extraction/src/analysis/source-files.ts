@@ -94,7 +94,7 @@ export function logSkipped({ log }: Pick<StepHandle, "log">, { large, unread, be
   if (large > 0) log.info(`${were(large, "file over 2 MB", "files over 2 MB")} not searched`);
   if (unread > 0)
     log.info(`${were(unread, "file or folder", "files and folders")} not searched: the name cannot be read`);
-  if (beyond) log.warn(`Only the first ${MAX_FILES.toLocaleString("en-US")} files were searched`);
+  if (beyond) log.warning(`Only the first ${MAX_FILES.toLocaleString("en-US")} files were searched`);
 }
 
 /** For programs that walk the folders themselves and skip large files silently. */

@@ -46,7 +46,7 @@ export async function generateSbom(step: StepHandle, { directory, packagePath, s
   const unreadable = unreadableFiles(`${stdout}\n${stderr}`, folder);
   if (dependencies.length === 0) throw await explainEmpty(folder, packagePath, unreadable);
   for (const name of unreadable.slice(0, 10)) {
-    step.log.warn(`'${name}' could not be read - its dependencies are missing from the SBOM`);
+    step.log.warning(`'${name}' could not be read - its dependencies are missing from the SBOM`);
   }
   if (unnamed > 0) step.log.info(`${unnamed} components without a package URL were omitted`);
   const root = await fs.realpath(directory);

@@ -65,7 +65,7 @@ export async function runDepScan(
     throw scanFailed("dep-scan wrote no report");
   }
   if (report.truncated)
-    step.log.warn(`dep-scan reported too many findings - only ${report.vulnerabilities.length} are kept`);
+    step.log.warning(`dep-scan reported too many findings - only ${report.vulnerabilities.length} are kept`);
   return report.vulnerabilities;
 }
 

@@ -30,7 +30,7 @@ export async function readFeed<Read>(step: StepHandle, feed: Feed<Read>, cache: 
   if (!/^https?:\/\//i.test(source)) {
     const file = source.startsWith("file:") ? fileURLToPath(source) : source;
     return read(feed, file, 0).catch((error: unknown) => {
-      step.log.warn(`${label} cannot be read (${reasonOf(error)})${KEEPS_OLD}`);
+      step.log.warning(`${label} cannot be read (${reasonOf(error)})${KEEPS_OLD}`);
       return undefined;
     });
   }
@@ -49,7 +49,7 @@ export async function readFeed<Read>(step: StepHandle, feed: Feed<Read>, cache: 
     const old = copy && (await read(feed, file, copy.offset).catch(() => undefined));
     const day = copy && new Date(copy.checkedAt).toISOString().slice(0, 10);
     const instead = old === undefined ? KEEPS_OLD : `: using the copy from ${day}`;
-    step.log.warn(`${label} could not be downloaded (${reasonOf(error)})${instead}`);
+    step.log.warning(`${label} could not be downloaded (${reasonOf(error)})${instead}`);
     return old;
   }
 }

@@ -233,7 +233,7 @@ async function readAdvisories(
       unreadable > 0 && `${unreadable} ${unreadable === 1 ? "is" : "are"} missing or invalid`,
       wanted.length > LIMITS.advisories && `at most ${LIMITS.advisories} are fetched`,
     ].filter(Boolean);
-    step.log.warn(
+    step.log.warning(
       `${countOf(unread, "advisory", "advisories")} could not be read (${reasons.join("; ")}): listed with unknown severity`,
     );
   }
@@ -242,7 +242,7 @@ async function readAdvisories(
 
 function warnOfCache(step: StepHandle, error: unknown): Map<string, Advisory> {
   step.signal.throwIfAborted();
-  step.log.warn("The cache of advisories cannot be used - all of them are fetched", { error: String(error) });
+  step.log.warning("The cache of advisories cannot be used - all of them are fetched", { error: String(error) });
   return new Map();
 }
 

@@ -39,7 +39,7 @@ export async function scanVulnerabilities(step: StepHandle, options: ScanOptions
       reason = error.message;
     }
   }
-  step.log.warn(reason);
+  step.log.warning(reason);
   return scanWithoutDepScan(step, options);
 }
 
@@ -53,10 +53,10 @@ async function scanWithoutDepScan(step: StepHandle, { sbom, pool, settings }: Sc
   const { checked, total, notes } = coverage;
   if (checked === 0 && total > 0 && vulnerabilities.length === 0) throw notChecked(notes.join("; "));
   if (checked < total) {
-    step.log.warn(`Only ${checked} of ${total} dependencies were checked for vulnerabilities: ${notes.join("; ")}`);
+    step.log.warning(`Only ${checked} of ${total} dependencies were checked for vulnerabilities: ${notes.join("; ")}`);
   }
   if (vulnerabilities.length > MAX_FINDINGS)
-    step.log.warn(`Only the ${MAX_FINDINGS} most severe of ${vulnerabilities.length} vulnerabilities are kept`);
+    step.log.warning(`Only the ${MAX_FINDINGS} most severe of ${vulnerabilities.length} vulnerabilities are kept`);
   return { vulnerabilities: vulnerabilities.slice(0, MAX_FINDINGS), coverage };
 }
 
@@ -83,16 +83,16 @@ async function useBuiltInMatcher(step: StepHandle, purls: readonly string[], fol
   step.log.info(`Using the built-in matcher instead, with ${countOf(advisories.count, "advisory", "advisories")}`);
   if (advisories.broken.count > 0) {
     const { count, names } = advisories.broken;
-    step.log.warn(`${countOf(count, "file", "files")} of the advisories could not be read`, { files: names });
+    step.log.warning(`${countOf(count, "file", "files")} of the advisories could not be read`, { files: names });
   }
   if (advisories.skipped > 0)
-    step.log.warn(
+    step.log.warning(
       `${countOf(advisories.skipped, "file", "files")} of the advisories exceed the limits and were skipped`,
     );
 
   const { vulnerabilities, undecided, unversioned } = matchAdvisories(components, advisories);
   if (undecided.length > 0) {
-    step.log.warn(
+    step.log.warning(
       `${countOf(undecided.length, "version", "versions")} cannot be compared with the package's advisories`,
       {
         components: undecided.slice(0, 50),
@@ -100,7 +100,7 @@ async function useBuiltInMatcher(step: StepHandle, purls: readonly string[], fol
     );
   }
   if (unversioned.length > 0) {
-    step.log.warn(
+    step.log.warning(
       `${countOf(unversioned.length, "package has", "packages have")} advisories but no version to compare`,
       { components: unversioned.slice(0, 50) },
     );

@@ -189,7 +189,7 @@ async function fetchMailmap(step: StepHandle, git: Git, folder: string, head: st
   if (filter !== "") await fetchObject(blob, "blob:none");
   const size = Number((await git.local(["cat-file", "-s", blob])).stdout);
   if (size <= MAX_MAILMAP_BYTES) return blob;
-  step.log.warn("The .mailmap is larger than 1 MB and is ignored");
+  step.log.warning("The .mailmap is larger than 1 MB and is ignored");
   return null;
 }
 
