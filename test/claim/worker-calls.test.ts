@@ -205,6 +205,38 @@ describe("save_checkpoints", () => {
     expect(await save(3, 4)).toEqual(["kept", "kept"]);
     expect(await one("select output from stillwake.checkpoints where job_id = $1", [held.job_id])).toBe(1);
   });
+
+  describe("with log lines", () => {
+    const save = (epoch: string, lines: object[]) => {
+      const { job, lease } = fence();
+      return one("select result from stillwake.save_checkpoints($1, $2, $3, $4, $5, $6, $7)", [
+        [job],
+        [epoch],
+        [lease],
+        ["s"],
+        ["1"],
+        [5],
+        JSON.stringify([{ job, epoch, lease, batch: 1, lines }]),
+      ]);
+    };
+    const steps = () => one("select count(*)::int from stillwake.checkpoints where job_id = $1", [held.job_id]);
+
+    it("stores them once, also when the call is repeated after its response was lost", async () => {
+      expect(await save(held.epoch, [{ message: "a", step: "s" }])).toBe("saved");
+      expect(await save(held.epoch, [{ message: "a", step: "s" }])).toBe("kept");
+      expect(await messages()).toEqual(["a"]);
+    });
+
+    it("refuses both from a replaced attempt", async () => {
+      expect(await save("99", [{ message: "a" }])).toBe("lost");
+      expect([await steps(), await messages()]).toEqual([0, []]);
+    });
+
+    it("stores neither when one of the lines is invalid", async () => {
+      await expect(save(held.epoch, [{ message: "a" }, { level: "loud" }])).rejects.toMatchObject({ code: "SW001" });
+      expect([await steps(), await messages()]).toEqual([0, []]);
+    });
+  });
 });
 
 describe("save_checkpoint", () => {

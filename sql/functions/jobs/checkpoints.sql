@@ -3,10 +3,12 @@
 
 -- Saves the results of steps, one per array element. An existing result is never overwritten; the record that an optional
 -- step failed is, by a result, because new code may need that step. Returns one row each: 'saved', 'kept' (it existed) or
--- 'lost' (refused by the fence). Locks: leases by id. Raises SW001.
+-- 'lost' (refused by the fence). p_lines: log lines of these jobs that were written before, as for append_logs(). They are
+-- stored in the same transaction, so that a checkpoint never exists without the lines of its step.
+-- Locks: leases by id; with lines, then jobs by id. Raises SW001.
 -- The SET clauses pin the plan: one primary key lookup per step, planned once per session.
 create or replace function stillwake.save_checkpoints(
-  p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_steps text[], p_outputs jsonb[], p_took_ms bigint[]
+  p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_steps text[], p_outputs jsonb[], p_took_ms bigint[], p_lines jsonb default null
 ) returns table (job_id uuid, step text, result text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -23,6 +25,9 @@ begin
       'Store it as an artifact and keep a reference.');
   end if;
   perform from stillwake.leases l where l.id = any (p_leases) order by l.id for no key update;
+  if p_lines is not null then
+    perform stillwake.append_logs(p_lines);
+  end if;
   v_now := stillwake.now();
   v_held := array(
     select exists (select from stillwake.live_jobs j where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)

@@ -5,7 +5,7 @@ import type { Database } from "../database.ts";
 import { fromRow, type RowOf } from "../row.ts";
 import { fromTransaction, type Send } from "../transaction.ts";
 import type { Failure, JobState } from "./job.ts";
-import type { Lease } from "./worker.ts";
+import type { Lease, LogBatch } from "./worker.ts";
 
 export type OnError = "fail" | "collect" | "ignore";
 
@@ -153,10 +153,20 @@ function positionValues({ job, epoch, lease }: Lease, call: PositionCall): (stri
   return [job, epoch, lease, step, String(from), String(to), last, String(over), value];
 }
 
-export async function savePosition(database: Database, lease: Lease, call: PositionCall): Promise<"saved" | "kept"> {
+/** `lines`: lines of the job that are stored in the same transaction. */
+export async function savePosition(
+  database: Database,
+  lease: Lease,
+  call: PositionCall,
+  lines?: LogBatch,
+): Promise<"saved" | "kept"> {
+  const values = positionValues(lease, call);
+  const { schema } = database;
+  // The row of FROM is computed before the position that is selected from it.
+  const from = lines ? ` from (select count(*) from ${schema}.append_logs($${values.length + 1})) l` : "";
   const [row] = await database.queryUntilDone<{ result: "saved" | "kept" }>(
-    `select ${database.schema}.${SAVE_POSITION} as result`,
-    positionValues(lease, call),
+    `select ${schema}.${SAVE_POSITION} as result${from}`,
+    lines ? [...values, JSON.stringify([lines])] : values,
   );
   return row!.result;
 }

@@ -147,6 +147,8 @@ export interface CheckpointCall extends Lease {
   /** JSON. */
   output: string;
   tookMs: number;
+  /** Lines of the job that are stored in the same transaction. At most one call of a job has any. */
+  lines?: LogBatch | undefined;
 }
 
 /** Returns results in the order of the calls. */
@@ -156,9 +158,10 @@ export async function saveCheckpoints(
 ): Promise<("saved" | "kept" | "lost")[]> {
   // Array literals are built here: the driver would inspect every element for escaping.
   const toArray = (text: (call: CheckpointCall) => string) => `{${calls.map(text).join(",")}}`;
+  const batches = calls.flatMap(({ lines }) => lines ?? []);
   // Only the exceptions are returned.
   const rows = await database.queryUntilDone<{ job_id: string; step: string; result: "kept" | "lost" }>(
-    `select job_id, step, result from ${database.schema}.save_checkpoints($1, $2, $3, $4, $5, $6) where result <> 'saved'`,
+    `select job_id, step, result from ${database.schema}.save_checkpoints($1, $2, $3, $4, $5, $6, $7) where result <> 'saved'`,
     [
       toArray(({ job }) => job),
       toArray(({ epoch }) => epoch),
@@ -166,6 +169,7 @@ export async function saveCheckpoints(
       toArray(({ step }) => quoted(step)),
       toArray(({ output }) => quoted(output)),
       toArray(({ tookMs }) => String(Math.round(tookMs))),
+      batches.length > 0 ? JSON.stringify(batches) : null,
     ],
   );
   const others = new Map(rows.map(({ job_id, step, result }) => [`${job_id} ${step}`, result]));

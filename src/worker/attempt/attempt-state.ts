@@ -2,6 +2,7 @@
 // commands. runAttempt() creates and ends it; JobContext is what user code sees of it. Parts are created on first use,
 // because a small job needs none of them and tens of thousands of jobs per second run in one process.
 import { setImmediate } from "node:timers/promises";
+import { withTimeout } from "../../timeout.ts";
 import type { Tracing } from "../../tracing.ts";
 import { type Exec, type ExecOptions, exec } from "../exec/exec.ts";
 import { Redactor } from "../redact/redact.ts";
@@ -54,6 +55,8 @@ interface OpenCall {
   kind: string;
   name: string;
 }
+
+const FLUSH_BEFORE_COMMIT_MS = 2000;
 
 const SECRET_IN_ARGUMENT =
   "A command argument contains a secret of this job, and every process on the machine can read arguments. Pass it in env or stdin";
@@ -211,6 +214,17 @@ export class AttemptState {
     this.check();
     this.#logWriter?.flush();
     await this.host.port.flush();
+  }
+
+  /**
+   * Stores the lines so far, because the checkpoint that a transaction is about to commit must not exist without them.
+   * They are stored outside of the transaction: a rollback keeps them. A transaction that has locked the job itself,
+   * for example with a signal to it, blocks them and would wait for its own end: after a while it goes on without.
+   */
+  async flushBeforeCommit(): Promise<void> {
+    if (!this.#logWriter) return;
+    this.#logWriter.flush();
+    await withTimeout(this.host.port.flush(), FLUSH_BEFORE_COMMIT_MS, undefined);
   }
 
   /** `replays`: whether the code repeats what an earlier attempt has done; see LogWriter.write(). */

@@ -123,8 +123,8 @@ export async function runEach<Item, Tx, Result, Value>(
   if (position.over) return toResult(countItems(position.ranges), value);
   const list = new BatchedList(attempt, name, options, position, total, run, value);
   const endMessage = typeof end === "function" ? end : ({ done }: Each) => end ?? `${done} items done`;
-  return steps.track(name, { ...(start !== undefined && { start }), end: endMessage }, () =>
-    list.process(items, batch, parallel),
+  return steps.track(name, { ...(start !== undefined && { start }), end: endMessage }, (writeEnd) =>
+    list.process(items, batch, parallel, writeEnd),
   );
 }
 
@@ -222,7 +222,12 @@ class BatchedList<Item, Tx, Result, Value> {
     this.#doneBefore = this.#done;
   }
 
-  async process(items: Items<Item>, size: number, parallel: number): Promise<Each | ReducedEach<Value>> {
+  async process(
+    items: Items<Item>,
+    size: number,
+    parallel: number,
+    writeEnd: (result: Each | ReducedEach<Value>) => void,
+  ): Promise<Each | ReducedEach<Value>> {
     const attempt = this.#attempt;
     const running = new Set<Promise<void>>();
     let releases = false;
@@ -249,10 +254,13 @@ class BatchedList<Item, Tx, Result, Value> {
       return attempt.suspend({ kind: "released", reason: "released:time" }, message);
     }
     const value = this.#value?.json ?? null;
-    await attempt.host.port.savePosition({ step: this.#name, from: 0, to: 0, last: null, over: true, value });
+    const result = toResult(this.#done, this.#value);
     if (this.#done === 0) attempt.log.info(`Nothing to do: "${this.#name}" has no items`);
+    writeEnd(result);
+    attempt.logWriter.flush();
+    await attempt.host.port.savePosition({ step: this.#name, from: 0, to: 0, last: null, over: true, value });
     attempt.sendProgress({ done: this.#done, total: this.#done });
-    return toResult(this.#done, this.#value);
+    return result;
   }
 
   async #runBatch(batch: Item[], first: number): Promise<void> {
@@ -336,6 +344,7 @@ class BatchedList<Item, Tx, Result, Value> {
       await inTransaction(begin, async (tx) => {
         await reduce(await this.#run(batch, new Batch(scope, attempt, call.step, call.from, tx as Tx)));
         const send = sendThroughTransaction(tx as Transaction);
+        await attempt.flushBeforeCommit();
         const result = await savePositionInTransaction(send, schema, { job, epoch, lease }, call);
         if (result === "kept") throw new AlreadyDone();
         sent = true;

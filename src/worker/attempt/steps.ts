@@ -17,7 +17,7 @@ import { formatMs, Stopped, Suspended } from "./outcome.ts";
 export interface StepOptions<Result = unknown> {
   /** Log line written when the step starts. */
   start?: string;
-  /** Log line written when the result is saved. */
+  /** Log line that is stored together with the result. */
   end?: string | ((result: Result) => string);
   /** Maximum duration of one try. */
   timeout?: Duration;
@@ -240,8 +240,15 @@ export class Steps {
     return new Scope(name, this.#assignment, signal);
   }
 
-  /** Runs a step's work as a tracked step: log lines at both ends, span, reports to the keeper. */
-  async track<Result>(name: string, options: StepOptions<Result>, work: () => Promise<Result>): Promise<Result> {
+  /**
+   * Runs a step's work as a tracked step: log lines at both ends, span, reports to the keeper. The work calls `writeEnd`
+   * with its result just before it saves the checkpoint, so that the last line is stored with it.
+   */
+  async track<Result>(
+    name: string,
+    options: StepOptions<Result>,
+    work: (writeEnd: (result: Result) => void) => Promise<Result>,
+  ): Promise<Result> {
     const { port, tracing } = this.#host;
     const log = this.#log;
     this.hasRun = true;
@@ -252,10 +259,25 @@ export class Steps {
     port.stepStarted(name);
     let outcome: "completed" | "failed" | "skipped" = "failed";
     let code: string | undefined;
+    let ended = false;
+    let endError: { error: unknown } | undefined;
+    const writeEnd = (result: Result) => {
+      // A library may run the code of a transaction again after a conflict.
+      if (ended) return;
+      ended = true;
+      const tookMs = Math.round(performance.now() - startedAt);
+      try {
+        const message = typeof options.end === "function" ? options.end(result) : options.end;
+        if (message !== undefined) log.write("success", message, name, { took_ms: tookMs });
+      } catch (error) {
+        // The work is done: its result is saved before the error fails the attempt.
+        endError = { error };
+      }
+    };
     try {
       const result = await tracing.step(name, async (note) => {
         try {
-          return await work();
+          return await work(writeEnd);
         } catch (error) {
           if (error instanceof Stopped) note("stopped");
           else if (log.redactor.hasSecrets) note("failed", log.redactor.redactError(error));
@@ -263,11 +285,7 @@ export class Steps {
         }
       });
       outcome = "completed";
-      if (options.end !== undefined) {
-        const tookMs = Math.round(performance.now() - startedAt);
-        const message = typeof options.end === "function" ? options.end(result) : options.end;
-        log.write("success", message, name, { took_ms: tookMs });
-      }
+      if (endError) throw endError.error;
       return result;
     } catch (error) {
       // A suspended step has not failed: a later attempt runs it.
@@ -283,7 +301,7 @@ export class Steps {
   }
 
   #runAndSave<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
-    return this.track(name, options, async () => {
+    return this.track(name, options, async (writeEnd) => {
       const { port, stop, faultPoint } = this.#host;
       const startedAt = performance.now();
       const value = await this.runWithLimits(name, options, run);
@@ -292,14 +310,16 @@ export class Steps {
       if (this.#ended) throw attemptEnded(this.#assignment.job);
       const json = encodeCheckpoint(value, `The result of step "${name}"`);
       this.#log.warnOfSecretInResult(name, json);
+      // Decoded, so that the first result equals the one read from the checkpoint.
+      const isObject = typeof value === "object" && value !== null;
+      const result = (isObject ? decodeCheckpoint(JSON.parse(json)) : value === 0 ? 0 : value) as Result;
+      writeEnd(result);
       faultPoint?.("before", name);
       this.#log.flush();
       await port.saveCheckpoint(name, json, performance.now() - startedAt);
       this.savedCount += 1;
       faultPoint?.("after", name);
-      // Decoded, so that the first result equals the one read from the checkpoint.
-      if (typeof value === "object" && value !== null) return decodeCheckpoint(JSON.parse(json)) as Result;
-      return (value === 0 ? 0 : value) as Result;
+      return result;
     });
   }
 

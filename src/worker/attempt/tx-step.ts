@@ -59,11 +59,13 @@ export async function runTxStep<Tx, Result>(
   checkBegin(name, begin);
   const saved = await steps.begin(name);
   if (saved && checkpointKind(saved.raw) !== "failed") return steps.resultOf(name, saved) as Result;
-  const runOnce = (scope: StepScope) => {
-    const handle = new Handle(scope, attempt);
-    return commitWithCheckpoint<Tx, Result>(attempt, name, begin, (tx) => run(tx, handle));
-  };
-  const result = await steps.track(name, options, async () => steps.runWithLimits(name, options, runOnce));
+  const result = await steps.track(name, options, async (writeEnd) => {
+    const runOnce = (scope: StepScope) => {
+      const handle = new Handle(scope, attempt);
+      return commitWithCheckpoint<Tx, Result>(attempt, name, begin, (tx) => run(tx, handle), writeEnd);
+    };
+    return steps.runWithLimits(name, options, runOnce);
+  });
   steps.savedCount += 1;
   return result;
 }
@@ -81,6 +83,7 @@ async function commitWithCheckpoint<Tx, Result>(
   name: string,
   begin: Begin<Tx>,
   run: (tx: Tx) => Promise<Result> | Result,
+  writeEnd: (result: Result) => void,
 ): Promise<Result> {
   const { port, faultPoint } = attempt.host;
   const { job, epoch, lease, schema } = attempt.assignment;
@@ -91,6 +94,8 @@ async function commitWithCheckpoint<Tx, Result>(
     await inTransaction(begin, async (tx) => {
       json = encodeCheckpoint(await run(tx as Tx), `The result of step "${name}"`);
       attempt.check();
+      writeEnd(decodeCheckpoint(JSON.parse(json)) as Result);
+      await attempt.flushBeforeCommit();
       faultPoint?.("before", name);
       const call = { job, epoch, lease, step: name, output: json, tookMs: performance.now() - startedAt };
       await saveCheckpointInTransaction(sendThroughTransaction(tx as Transaction), schema, call);

@@ -308,10 +308,9 @@ export class LeasedJob implements Port, Lease {
 
   async savePosition(call: PositionCall): Promise<"saved" | "kept"> {
     if (this.ended) throw new Stopped({ kind: "replaced" });
-    const lines = this.#host.writeBuffer.flush(this.job);
-    const result = await this.#fenced("save_position", () => savePosition(this.#host.database, this, call));
-    await lines;
-    return result;
+    return this.#fenced("save_position", () =>
+      this.#host.writeBuffer.withLines(this.job, (lines) => savePosition(this.#host.database, this, call, lines)),
+    );
   }
 
   /** Registers a limit or breaker the first time this process uses it. */

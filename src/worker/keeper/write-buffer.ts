@@ -1,10 +1,13 @@
 // Batches the fenced writes of all slots of a keeper: concurrent checkpoints share a commit, log lines and progress are
-// sent a few times a second. saveCheckpoint() resolves only when the checkpoint is durable. A batch of log lines
-// carries a number, so that a batch that is sent again is stored once.
+// sent a few times a second. saveCheckpoint() resolves only when the checkpoint is durable. Lines that were written
+// before a checkpoint are stored with it or before it: a step with a checkpoint is not run again, and would not write
+// them again. A batch of log lines carries a number, so that a batch that is sent again is stored once; a later one
+// would hide an earlier one, so only one batch of a job is in flight.
 
 import { createBatcher } from "../../db/batcher.ts";
 import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpoints } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
+import { LeaseLost } from "../../errors.ts";
 import { formatPlural } from "../../text/format.ts";
 import { type Outcome, Stopped } from "../attempt/outcome.ts";
 import type { LogLine, Progress } from "../runner/port.ts";
@@ -33,8 +36,8 @@ interface PendingLines {
   done: number;
   batch: number;
   progress?: Progress | undefined;
-  /** The statement in flight contains lines of this job. */
-  inFlight: boolean;
+  /** While a statement with lines of this job is in flight: resolves when it has finished. */
+  inFlight: Promise<void> | undefined;
 }
 
 /** A job with more unsent bytes than this loses lines, except the most recent ones; its log records how many. */
@@ -47,7 +50,10 @@ const TAIL_LINES = 250;
  */
 const STATEMENT_BYTES = 256 * 1024;
 const MIN_BYTES = 16 * 1024;
+/** Lines are sent at once when a job has this many bytes of them; the statement of a checkpoint takes no more. */
 const SEND_AT_BYTES = 64 * 1024;
+/** A log line takes as long as this many bytes of checkpoints. */
+const LINE_COST = 4 * 1024;
 
 export class WriteBuffer {
   readonly #options: WriteBufferOptions;
@@ -61,7 +67,7 @@ export class WriteBuffer {
     this.#options = options;
     this.#save = createBatcher<CheckpointCall, SaveResult | Error>({
       groupOf: () => "",
-      sizeOf: ({ output }) => output.length + 200,
+      sizeOf: ({ output, lines }) => output.length + 200 + (lines ? lines.lines.length * LINE_COST : 0),
       send: (calls) => saveEach(options.database, calls),
       maxCalls: 1000,
       maxSize: 8 * 1024 * 1024,
@@ -71,10 +77,11 @@ export class WriteBuffer {
 
   /** Resolves when the checkpoint and every earlier log line of the job are durable. */
   async saveCheckpoint(call: CheckpointCall): Promise<"saved" | "kept"> {
-    const lines = this.flush(call.job);
-    const result = await this.#save(call);
-    if (lines) await lines;
-    if (result instanceof Error) throw result;
+    const result = await this.withLines(call.job, async (lines) => {
+      const saved = await this.#save(lines ? { ...call, lines } : call);
+      if (saved instanceof Error) throw saved;
+      return saved;
+    });
     if (result === "lost") {
       this.#options.onRefused(call, "save_checkpoints");
       throw new Stopped({ kind: "replaced" });
@@ -82,10 +89,32 @@ export class WriteBuffer {
     return result;
   }
 
+  /**
+   * Makes a write that must not exist without the earlier log lines of the job. It receives those that are not stored
+   * yet and stores them in its own transaction, or receives none when all are stored.
+   */
+  async withLines<Result>(job: string, write: (lines?: LogBatch) => Promise<Result>): Promise<Result> {
+    const pending = this.#jobs.get(job);
+    if (!pending || !this.#isUnstored(pending) || !(await this.#storeUpTo(pending, SEND_AT_BYTES))) return write();
+    const lines = this.#take(pending, SEND_AT_BYTES);
+    const finish = markInFlight(pending);
+    try {
+      return await write(lines);
+    } catch (error) {
+      if (error instanceof LeaseLost) throw error;
+      // Postgres rejects the statement because of the lines or because of the rest of it.
+      await this.#append([lines]);
+      return await write();
+    } finally {
+      finish();
+      this.#schedule();
+    }
+  }
+
   log(lease: Lease, lines: LogLine[], progress?: Progress): void {
     let pending = this.#jobs.get(lease.job);
     if (!pending || pending.lease.lease !== lease.lease) {
-      pending = { lease, lines: [], bytes: 0, tail: [], dropped: 0, taken: 0, done: 0, batch: 0, inFlight: false };
+      pending = { lease, lines: [], bytes: 0, tail: [], dropped: 0, taken: 0, done: 0, batch: 0, inFlight: undefined };
       this.#jobs.set(lease.job, pending);
     }
     for (const line of lines) {
@@ -101,6 +130,7 @@ export class WriteBuffer {
     }
     if (progress) pending.progress = progress;
     this.#dirty.add(pending);
+    if (pending.inFlight) return;
     if (pending.bytes >= SEND_AT_BYTES) void this.#send();
     else this.#timer ??= setTimeout(() => void this.#send(), this.#options.lingerMs ?? 100);
   }
@@ -109,7 +139,7 @@ export class WriteBuffer {
   flush(job: string): Promise<void> | undefined {
     const pending = this.#jobs.get(job);
     if (!pending) return undefined;
-    return this.#dirty.has(pending) || pending.inFlight ? this.#flush(pending) : undefined;
+    return this.#isUnstored(pending) ? this.#storeUpTo(pending, 0).then(() => {}) : undefined;
   }
 
   /** The attempt is settled: nothing more of it will be written. */
@@ -124,12 +154,27 @@ export class WriteBuffer {
     clearTimeout(this.#timer);
   }
 
-  async #flush(pending: PendingLines): Promise<void> {
-    if (pending.inFlight) await this.#send();
+  #isUnstored(pending: PendingLines): boolean {
+    return this.#dirty.has(pending) || pending.inFlight !== undefined;
+  }
+
+  /** Stores the lines so far, except the last `rest` bytes. Returns whether any of them are left, none of them in flight. */
+  async #storeUpTo(pending: PendingLines, rest: number): Promise<boolean> {
+    if (pending.inFlight) await pending.inFlight;
     // Later lines are not awaited: a job that logs continuously would wait forever.
     const last = pending.taken + pending.lines.length + pending.tail.length + Math.min(pending.dropped, 1);
-    const due = () => pending.done < last || pending.progress !== undefined;
-    while (due() && (this.#dirty.has(pending) || pending.inFlight)) await this.#send();
+    while (this.#isUnstored(pending) && (pending.done < last || pending.progress !== undefined)) {
+      if (!pending.inFlight && pending.tail.length === 0 && pending.bytes < rest) return true;
+      await (pending.inFlight ?? this.#send());
+    }
+    return false;
+  }
+
+  #take(pending: PendingLines, share: number): LogBatch {
+    this.#dirty.delete(pending);
+    const batch = takeBatch(pending, share, this.#options.onDropped);
+    if (pending.lines.length > 0) this.#dirty.add(pending);
+    return batch;
   }
 
   /** One statement at a time, so that the lines of a job keep their order. */
@@ -138,29 +183,27 @@ export class WriteBuffer {
     this.#timer = undefined;
     this.#sending ??= this.#sendAll().finally(() => {
       this.#sending = undefined;
-      const { lingerMs = 100 } = this.#options;
-      const behind = [...this.#dirty].some(({ bytes }) => bytes >= SEND_AT_BYTES);
-      if (this.#dirty.size > 0) this.#timer ??= setTimeout(() => void this.#send(), behind ? 0 : lingerMs);
+      this.#schedule();
     });
     return this.#sending;
   }
 
+  /** Lines of a job whose statement is in flight are scheduled when it has finished. */
+  #schedule(): void {
+    if (this.#timer || this.#sending || this.#dirty.size === 0) return;
+    const ready = [...this.#dirty].filter(({ inFlight }) => !inFlight);
+    if (ready.length === 0) return;
+    const behind = ready.some(({ bytes }) => bytes >= SEND_AT_BYTES);
+    this.#timer = setTimeout(() => void this.#send(), behind ? 0 : (this.#options.lingerMs ?? 100));
+  }
+
   async #sendAll(): Promise<void> {
-    const batches: LogBatch[] = [];
-    const taken: PendingLines[] = [];
-    const share = Math.max(STATEMENT_BYTES / this.#dirty.size, MIN_BYTES);
-    for (const pending of [...this.#dirty].slice(0, MAX_BYTES / MIN_BYTES)) {
-      this.#dirty.delete(pending);
-      batches.push(takeBatch(pending, share, this.#options.onDropped));
-      if (pending.lines.length > 0) this.#dirty.add(pending);
-      taken.push(pending);
-      pending.inFlight = true;
-    }
+    const ready = [...this.#dirty].filter(({ inFlight }) => !inFlight).slice(0, MAX_BYTES / MIN_BYTES);
+    const share = Math.max(STATEMENT_BYTES / ready.length, MIN_BYTES);
+    const finish = ready.map(markInFlight);
+    const batches = ready.map((pending) => this.#take(pending, share));
     await this.#append(batches);
-    for (const pending of taken) {
-      pending.inFlight = false;
-      pending.done = pending.taken;
-    }
+    for (const done of finish) done();
   }
 
   /**
@@ -177,6 +220,19 @@ export class WriteBuffer {
       else onDropped(batches[0]!.job, batches[0]!.lines.length);
     }
   }
+}
+
+/** Returns the function to call when the statement has finished. */
+function markInFlight(pending: PendingLines): () => void {
+  let resolve = () => {};
+  pending.inFlight = new Promise((finished) => {
+    resolve = finished;
+  });
+  return () => {
+    pending.inFlight = undefined;
+    pending.done = pending.taken;
+    resolve();
+  };
 }
 
 /** A checkpoint that Postgres rejects must not fail the others: each is then sent alone. */

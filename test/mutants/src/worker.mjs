@@ -21,6 +21,35 @@ export const mutants = [
     ],
   },
   {
+    name: "the lines of a step are sent beside its checkpoint",
+    killedBy: "test/attempt/step-lines.test.ts",
+    only: "the lines of a step wait in the buffer",
+    file: "src/worker/keeper/write-buffer.ts",
+    old: "const pending = this.#jobs.get(job);\n    if (!pending || !this.#isUnstored(pending) ||",
+    new: "const pending = undefined as PendingLines | undefined;\n    if (!pending || !this.#isUnstored(pending) ||",
+  },
+  {
+    name: "the last line of a step is written after its checkpoint",
+    killedBy: "test/attempt/step-lines.test.ts",
+    only: "the checkpoint of a step is stored",
+    edits: [
+      { file: "src/worker/attempt/steps.ts", old: "      writeEnd(result);\n", new: "" },
+      {
+        file: "src/worker/attempt/steps.ts",
+        old: 'faultPoint?.("after", name);',
+        new: 'faultPoint?.("after", name);\n      writeEnd(result);',
+      },
+    ],
+  },
+  {
+    name: "a transaction commits a step before its lines are stored",
+    killedBy: "test/attempt/step-lines.test.ts",
+    only: "a step in a transaction is stored",
+    file: "src/worker/attempt/tx-step.ts",
+    old: "await attempt.flushBeforeCommit();",
+    new: "",
+  },
+  {
     name: "a rejected settlement is sent again with its batch for ever",
     killedBy: "test/worker/rejected-settlement.test.ts",
     only: "fails with a clear code",

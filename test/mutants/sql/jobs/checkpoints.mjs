@@ -32,6 +32,13 @@ export const mutants = [
     new: "where excluded.failed is null",
   },
   {
+    name: "the lines of a step are not stored with its checkpoint",
+    killedBy: "test/claim/worker-calls.test.ts",
+    only: "stores them once",
+    old: "perform stillwake.append_logs(p_lines);",
+    new: "null;",
+  },
+  {
     name: "an attempt that was replaced can record an artifact",
     killedBy: "test/claim/worker-calls.test.ts",
     old: `if not stillwake.holds_lease(p_job, p_epoch, p_lease) then
