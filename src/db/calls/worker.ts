@@ -147,18 +147,16 @@ export interface CheckpointCall extends Lease {
   /** JSON. */
   output: string;
   tookMs: number;
-  /** Lines of the job that are stored in the same transaction. At most one call of a job has any. */
-  lines?: LogBatch | undefined;
 }
 
-/** Returns results in the order of the calls. */
+/** Returns results in the order of the calls. `lines`: lines of these jobs that are stored in the same transaction. */
 export async function saveCheckpoints(
   database: Database,
   calls: CheckpointCall[],
+  lines: LogBatch[] = [],
 ): Promise<("saved" | "kept" | "lost")[]> {
   // Array literals are built here: the driver would inspect every element for escaping.
   const toArray = (text: (call: CheckpointCall) => string) => `{${calls.map(text).join(",")}}`;
-  const batches = calls.flatMap(({ lines }) => lines ?? []);
   // Only the exceptions are returned.
   const rows = await database.queryUntilDone<{ job_id: string; step: string; result: "kept" | "lost" }>(
     `select job_id, step, result from ${database.schema}.save_checkpoints($1, $2, $3, $4, $5, $6, $7) where result <> 'saved'`,
@@ -169,7 +167,7 @@ export async function saveCheckpoints(
       toArray(({ step }) => quoted(step)),
       toArray(({ output }) => quoted(output)),
       toArray(({ tookMs }) => String(Math.round(tookMs))),
-      batches.length > 0 ? JSON.stringify(batches) : null,
+      lines.length > 0 ? JSON.stringify(lines) : null,
     ],
   );
   const others = new Map(rows.map(({ job_id, step, result }) => [`${job_id} ${step}`, result]));

@@ -18,7 +18,6 @@ import {
   loadChildren,
   type PositionCall,
   type SpawnState,
-  savePosition,
   spawn,
   spawnState,
   takeSignal,
@@ -308,9 +307,7 @@ export class LeasedJob implements Port, Lease {
 
   async savePosition(call: PositionCall): Promise<"saved" | "kept"> {
     if (this.ended) throw new Stopped({ kind: "replaced" });
-    return this.#fenced("save_position", () =>
-      this.#host.writeBuffer.withLines(this.job, (lines) => savePosition(this.#host.database, this, call, lines)),
-    );
+    return this.#fenced("save_position", () => this.#host.writeBuffer.savePosition(this.fence, call));
   }
 
   /** Registers a limit or breaker the first time this process uses it. */

@@ -5,6 +5,7 @@
 // would hide an earlier one, so only one batch of a job is in flight.
 
 import { createBatcher } from "../../db/batcher.ts";
+import { type PositionCall, savePosition } from "../../db/calls/long-work.ts";
 import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpoints } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import { LeaseLost } from "../../errors.ts";
@@ -52,8 +53,6 @@ const STATEMENT_BYTES = 256 * 1024;
 const MIN_BYTES = 16 * 1024;
 /** Lines are sent at once when a job has this many bytes of them; the statement of a checkpoint takes no more. */
 const SEND_AT_BYTES = 64 * 1024;
-/** A log line takes as long as this many bytes of checkpoints. */
-const LINE_COST = 4 * 1024;
 
 export class WriteBuffer {
   readonly #options: WriteBufferOptions;
@@ -67,8 +66,8 @@ export class WriteBuffer {
     this.#options = options;
     this.#save = createBatcher<CheckpointCall, SaveResult | Error>({
       groupOf: () => "",
-      sizeOf: ({ output, lines }) => output.length + 200 + (lines ? lines.lines.length * LINE_COST : 0),
-      send: (calls) => saveEach(options.database, calls),
+      sizeOf: ({ output }) => output.length + 200,
+      send: (calls) => this.#saveAll(calls),
       maxCalls: 1000,
       maxSize: 8 * 1024 * 1024,
       lanes: 2,
@@ -77,11 +76,10 @@ export class WriteBuffer {
 
   /** Resolves when the checkpoint and every earlier log line of the job are durable. */
   async saveCheckpoint(call: CheckpointCall): Promise<"saved" | "kept"> {
-    const result = await this.withLines(call.job, async (lines) => {
-      const saved = await this.#save(lines ? { ...call, lines } : call);
-      if (saved instanceof Error) throw saved;
-      return saved;
-    });
+    const pending = this.#unstored(call.job);
+    if (pending) await this.#storeUpTo(pending, SEND_AT_BYTES);
+    const result = await this.#save(call);
+    if (result instanceof Error) throw result;
     if (result === "lost") {
       this.#options.onRefused(call, "save_checkpoints");
       throw new Stopped({ kind: "replaced" });
@@ -89,26 +87,10 @@ export class WriteBuffer {
     return result;
   }
 
-  /**
-   * Makes a write that must not exist without the earlier log lines of the job. It receives those that are not stored
-   * yet and stores them in its own transaction, or receives none when all are stored.
-   */
-  async withLines<Result>(job: string, write: (lines?: LogBatch) => Promise<Result>): Promise<Result> {
-    const pending = this.#jobs.get(job);
-    if (!pending || !this.#isUnstored(pending) || !(await this.#storeUpTo(pending, SEND_AT_BYTES))) return write();
-    const lines = this.#take(pending, SEND_AT_BYTES);
-    const finish = markInFlight(pending);
-    try {
-      return await write(lines);
-    } catch (error) {
-      if (error instanceof LeaseLost) throw error;
-      // Postgres rejects the statement because of the lines or because of the rest of it.
-      await this.#append([lines]);
-      return await write();
-    } finally {
-      finish();
-      this.#schedule();
-    }
+  async savePosition(lease: Lease, call: PositionCall): Promise<"saved" | "kept"> {
+    const pending = this.#unstored(lease.job);
+    if (pending) await this.#storeUpTo(pending, SEND_AT_BYTES);
+    return this.#withLines([lease.job], (lines) => savePosition(this.#options.database, lease, call, lines[0]));
   }
 
   log(lease: Lease, lines: LogLine[], progress?: Progress): void {
@@ -137,9 +119,8 @@ export class WriteBuffer {
 
   /** Resolves when every log line of the job so far is durable; undefined when all are. */
   flush(job: string): Promise<void> | undefined {
-    const pending = this.#jobs.get(job);
-    if (!pending) return undefined;
-    return this.#isUnstored(pending) ? this.#storeUpTo(pending, 0).then(() => {}) : undefined;
+    const pending = this.#unstored(job);
+    return pending && this.#storeUpTo(pending, 0);
   }
 
   /** The attempt is settled: nothing more of it will be written. */
@@ -154,20 +135,61 @@ export class WriteBuffer {
     clearTimeout(this.#timer);
   }
 
-  #isUnstored(pending: PendingLines): boolean {
-    return this.#dirty.has(pending) || pending.inFlight !== undefined;
+  #unstored(job: string): PendingLines | undefined {
+    const pending = this.#jobs.get(job);
+    return pending && (this.#dirty.has(pending) || pending.inFlight) ? pending : undefined;
   }
 
-  /** Stores the lines so far, except the last `rest` bytes. Returns whether any of them are left, none of them in flight. */
-  async #storeUpTo(pending: PendingLines, rest: number): Promise<boolean> {
+  /** Stores the lines so far; the last ones are left, none of them in flight, if they have fewer than `rest` bytes. */
+  async #storeUpTo(pending: PendingLines, rest: number): Promise<void> {
     if (pending.inFlight) await pending.inFlight;
     // Later lines are not awaited: a job that logs continuously would wait forever.
     const last = pending.taken + pending.lines.length + pending.tail.length + Math.min(pending.dropped, 1);
-    while (this.#isUnstored(pending) && (pending.done < last || pending.progress !== undefined)) {
-      if (!pending.inFlight && pending.tail.length === 0 && pending.bytes < rest) return true;
+    const isStored = () => pending.done >= last && pending.progress === undefined;
+    while (!isStored() && (this.#dirty.has(pending) || pending.inFlight)) {
+      if (!pending.inFlight && pending.tail.length === 0 && pending.bytes < rest) return;
       await (pending.inFlight ?? this.#send());
     }
-    return false;
+  }
+
+  /** A checkpoint that Postgres rejects must not fail the others: each is then sent alone. */
+  async #saveAll(calls: CheckpointCall[]): Promise<(SaveResult | Error)[]> {
+    const { database } = this.#options;
+    try {
+      return await this.#withLines(
+        calls.map(({ job }) => job),
+        (lines) => saveCheckpoints(database, calls, lines),
+      );
+    } catch (error) {
+      if (calls.length === 1) throw error;
+      const alone = calls.map((call) => saveCheckpoints(database, [call]).catch((rejection) => [rejection]));
+      return (await Promise.all(alone)).flat();
+    }
+  }
+
+  /**
+   * Makes a write that must not exist without the lines that these jobs have written before. It receives those that are
+   * not stored yet, for its own transaction.
+   */
+  async #withLines<Result>(jobs: string[], write: (lines: LogBatch[]) => Promise<Result>): Promise<Result> {
+    const pending = new Set(jobs.flatMap((job) => this.#unstored(job) ?? []));
+    if (pending.size === 0) return write([]);
+    // Another statement may take lines of one job while this one waits for those of another.
+    for (let busy = findInFlight(pending); busy; busy = findInFlight(pending)) await busy.inFlight;
+    const ready = [...pending].filter((one) => this.#dirty.has(one));
+    const finish = ready.map(markInFlight);
+    const lines = ready.map((one) => this.#take(one, SEND_AT_BYTES));
+    try {
+      return await write(lines);
+    } catch (error) {
+      if (error instanceof LeaseLost || lines.length === 0) throw error;
+      // Postgres has rejected the lines or the rest of the statement.
+      await this.#append(lines);
+      return await write([]);
+    } finally {
+      for (const done of finish) done();
+      this.#schedule();
+    }
   }
 
   #take(pending: PendingLines, share: number): LogBatch {
@@ -222,6 +244,11 @@ export class WriteBuffer {
   }
 }
 
+function findInFlight(jobs: Iterable<PendingLines>): PendingLines | undefined {
+  for (const pending of jobs) if (pending.inFlight) return pending;
+  return undefined;
+}
+
 /** Returns the function to call when the statement has finished. */
 function markInFlight(pending: PendingLines): () => void {
   let resolve = () => {};
@@ -233,18 +260,6 @@ function markInFlight(pending: PendingLines): () => void {
     pending.done = pending.taken;
     resolve();
   };
-}
-
-/** A checkpoint that Postgres rejects must not fail the others: each is then sent alone. */
-async function saveEach(database: Database, calls: CheckpointCall[]): Promise<(SaveResult | Error)[]> {
-  try {
-    return await saveCheckpoints(database, calls);
-  } catch (error) {
-    if (calls.length === 1) throw error;
-    return (
-      await Promise.all(calls.map((call) => saveEach(database, [call]).catch((rejection) => [rejection])))
-    ).flat();
-  }
 }
 
 function takeBatch(pending: PendingLines, share: number, onDropped: WriteBufferOptions["onDropped"]): LogBatch {
