@@ -11,16 +11,21 @@ export type Settlement = Handle & Outcome;
 
 export class Engine {
   readonly #client: pg.Client;
+  /** For a transaction that stays open. */
+  readonly #other: pg.Client;
+  #laned = false;
   #resets = 0;
   /** Statements sent, without resets and comparisons. */
   calls = 0;
 
   constructor(url: string) {
     this.#client = new pg.Client({ connectionString: url });
+    this.#other = new pg.Client({ connectionString: url });
   }
 
   async open(): Promise<void> {
     await this.#client.connect();
+    await this.#other.connect();
     // Durability is not under test, and there are many commits.
     await this.#client.query("set synchronous_commit = off");
     for (const [name, settings] of Object.entries(pipelines)) {
@@ -46,6 +51,7 @@ export class Engine {
 
   async close(): Promise<void> {
     await this.#client.end();
+    await this.#other.end();
   }
 
   /** Empties the database and resets the clock. Deleting few rows is faster than truncating many partitions. */
@@ -53,9 +59,35 @@ export class Engine {
     const names = "live_jobs leases ended_jobs ended_attempts checkpoints feed idempotency_keys".split(" ");
     const tables = names.map((name) => `stillwake.${name}`);
     // The same ids are used in each game, and their dead rows slow down every query.
+    await this.#other.query("rollback");
+    if (this.#laned) await this.#removeLanes();
     if (this.#resets++ % 10 === 9) await this.#client.query(`vacuum ${tables.join(", ")}`);
     await this.#client.query(`${tables.map((table) => `delete from ${table}`).join("; ")};
       update stillwake.pools set paused_at = null; update stillwake.test_clock set shift = '0'; select setseed(0.5)`);
+  }
+
+  /** Gives a pool lanes, as the first gated pipeline does: in the pool "gpu" it is that of the jobs, in "default" another. */
+  async giveLanes(pool: string): Promise<void> {
+    const pipeline = pool === "gpu" ? "gamma" : "gated";
+    this.#laned = true;
+    await this.#client.query("select stillwake.register_pipeline($1, $2)", [pipeline, { pool, concurrency: 1000 }]);
+  }
+
+  async #removeLanes(): Promise<void> {
+    this.#laned = false;
+    await this.#client.query(`delete from stillwake.pipelines where name = 'gated';
+      update stillwake.pipelines set concurrency = null where name = 'gamma';
+      update stillwake.pools set laned = false, relane_until = null, relane_after = null`);
+  }
+
+  /** Enqueues a job in a transaction that stays open. */
+  async enqueueOpen(pipeline: string, id: string): Promise<void> {
+    await this.#other.query("begin");
+    await this.#other.query("select stillwake.enqueue_many($1, '[{}]', '{}', array[$2]::uuid[])", [pipeline, id]);
+  }
+
+  async commitOpen(): Promise<void> {
+    await this.#other.query("commit");
   }
 
   /** One call: its rows, or the SQLSTATE of its refusal. Any other error is thrown. */

@@ -11,6 +11,14 @@ export interface EnqueueOptions {
   onConflict: OnConflict | null;
 }
 
+export const noOptions: EnqueueOptions = {
+  delay: null,
+  priority: null,
+  expiresIn: null,
+  maxAttempts: null,
+  onConflict: null,
+};
+
 /** One job of a call. */
 export interface Entry {
   id: string;

@@ -18,10 +18,11 @@ describe("leases", () => {
       engine,
       FULL ? 3000 : 120,
       { maxJobs: 7, atOnce: 1, keys: [null, null, null, "k"] },
-      ["refused", "late", "repeated", "poisoned", "exhausted", "recovered"],
+      ["refused", "late", "repeated", "poisoned", "exhausted", "recovered", "strays"],
     );
     recordFigure("model: games against the model", games, "", `${moves} moves, the longest game ${longest}`);
     recordFigure("model: calls made", engine.calls);
+    recordFigure("model: jobs committed after their pool got lanes", hits.strays);
     recordFigure("model: stale or forged writes refused", hits.refused, "", "accepted: 0");
     recordFigure("model: late writes of attempts not yet replaced, accepted", hits.late);
     recordFigure(

@@ -14,6 +14,8 @@ export interface Hits {
   poisoned: number;
   exhausted: number;
   recovered: number;
+  /** Jobs whose transaction committed after their pool got lanes. */
+  strays: number;
   /** Jobs that found their key taken, by what happened to them. */
   joined: number;
   spared: number;

@@ -57,6 +57,44 @@ function countReplaced(world: World): number {
   return [...world.jobs.values()].filter((job) => job.cancel?.startsWith("Replaced")).length;
 }
 
+const enqueueOpen = ({ maxJobs }: Arrivals) =>
+  commandOf({
+    name: "enqueue in an open transaction",
+    args: fc.constantFrom("alpha", "beta", "gamma", "gamma"),
+    ready: (world) => world.open === null && world.jobs.size < maxJobs,
+    async make(world, { engine, newId }, pipeline) {
+      const id = newId(world.ids++);
+      await engine.enqueueOpen(pipeline, id);
+      world.open = { pipeline, id, at: world.now, laned: world.lanedPools.has(pipelines[pipeline]!.pool) };
+      return { said: null, should: null, what: { pipeline, id } };
+    },
+  });
+
+const commitOpen = commandOf({
+  name: "commit it",
+  args: fc.constant(null),
+  ready: (world) => world.open !== null,
+  async make(world, { engine, hits }) {
+    const { pipeline, id, at, laned } = world.open!;
+    await engine.commitOpen();
+    model.enqueue({ ...world, now: at }, pipeline, [{ id, key: null, idempotencyKey: null }], model.noOptions);
+    if (!laned && world.lanedPools.has(pipelines[pipeline]!.pool)) hits.strays += 1;
+    world.open = null;
+    return { said: null, should: null, what: id };
+  },
+});
+
+const giveLanes = commandOf({
+  name: "give a pool lanes",
+  args: fc.constantFrom("default", "gpu", "gpu"),
+  ready: (world, pool) => !world.lanedPools.has(pool),
+  async make(world, { engine }, pool) {
+    await engine.giveLanes(pool);
+    world.lanedPools.add(pool);
+    return { said: null, should: null, what: pool };
+  },
+});
+
 const cancel = commandOf({
   name: "cancel",
   args: someJob,
@@ -154,8 +192,11 @@ const nextDue = commandOf({
   name: "next due",
   args: fc.constantFrom(null, "default", "gpu"),
   async make(world, { engine }, pool) {
-    const said = await engine.ask("since_start(stillwake.next_due($1))", [pool && [pool]]);
-    return { said, should: calls.nextDue(world, pool), what: pool };
+    const said = await engine.ask<number | null>("since_start(stillwake.next_due($1))", [pool && [pool]]);
+    // With lanes the first job that is due ends the search: since when it is due is not specified.
+    const past = (due: number | string | null) =>
+      typeof due === "number" && world.lanedPools.size > 0 ? Math.max(due, world.now) : due;
+    return { said: past(said), should: past(calls.nextDue(world, pool)), what: pool };
   },
 });
 
@@ -174,6 +215,7 @@ export const otherMoves = (arrivals: Arrivals) => {
   const enqueue = enqueueOf(arrivals);
   return [
     ...[enqueue, enqueue, enqueue, enqueue, travel, travel, travel, travel, recover, recover],
+    ...[enqueueOpen(arrivals), enqueueOpen(arrivals), commitOpen, commitOpen, giveLanes],
     ...[cancel, cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog],
   ];
 };

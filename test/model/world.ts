@@ -81,6 +81,10 @@ export interface World {
   /** "pipeline/idempotency key" to job id. */
   keys: Map<string, string>;
   pausedPools: Set<string>;
+  /** Pools with lanes. All their jobs are in one lane, or in none: the order of claims does not change. */
+  lanedPools: Set<string>;
+  /** Enqueued in a transaction that is still open, by a statement that did not see whether its pool has lanes now. */
+  open: { pipeline: string; id: string; at: number; laned: boolean } | null;
   handles: Handle[];
   /** How many ids were passed to enqueue, used or not. */
   ids: number;
@@ -132,6 +136,8 @@ export function newWorld(): World {
     leases: new Map(),
     keys: new Map(),
     pausedPools: new Set(),
+    lanedPools: new Set(),
+    open: null,
     handles: [],
     ids: 0,
     admitted: 0,

@@ -7,6 +7,15 @@
 -- Nothing is counted and no row is hot: the lanes that have jobs are found by skipping along an index, and each worker
 -- remembers only which lane it served last.
 --
+-- A job may be in the wrong lane or in none: it was enqueued before its pool got lanes, or before its pipeline got or
+-- lost its gates; or it was enqueued after that by a transaction that did not see the change yet and stayed open, for
+-- hours if need be. No flag and no time limit tells that there are no such jobs left, so the claims themselves find them:
+--
+--   in no lane                                  live_jobs_queue contains only these: each claim assigns a portion of them
+--   in the lane of a pipeline without gates     claimed from there, like any plain job
+--   in a plain lane, and its pipeline is gated  moved when a claim meets it; after a change of the gates claims also go
+--                                               through the jobs of the pool once, portion by portion
+--
 -- A lane is looked up by row comparisons and `order by lane, run_at, id`, never by `lane = …`: with sorts disabled only
 -- live_jobs_lane has that order. An equality could also be answered by live_jobs_queue, which would scan the backlog of
 -- all other lanes. For the same reason a variable that is compared with other columns must not have the collation of
@@ -24,13 +33,72 @@ language sql stable as $$
   from stillwake.pools where name = p_pool and laned
 $$;
 
--- Enables lanes in a pool. Existing jobs get theirs from the watchdog, for at least ten minutes, because an enqueue in
--- flight may not see this change yet, and until no job without a lane is left. Until then claims take jobs without a
--- lane when no other job is left. Only a flag is set here, because the caller may be a long transaction of the user.
+-- Enables lanes in a pool or, if it has lanes, starts to assign them again because gates have changed. The claims of the
+-- pool move its jobs, and the watchdog those that claims have not met, for ten minutes. Only the row of the pool is
+-- changed here, because the caller may be a long transaction of the user.
 create or replace function stillwake.lane_pool(p_pool text) returns void
 language plpgsql as $$
 begin
-  update stillwake.pools set laned = true, relane_until = stillwake.now() + interval '10 minutes' where name = p_pool;
+  update stillwake.pools set laned = true, relane_until = stillwake.now() + interval '10 minutes',
+    relane_after = case when laned then '00000000-0000-0000-0000-000000000000' end::uuid where name = p_pool;
+end
+$$;
+
+-- Assigns lanes to due jobs that have none, up to p_limit of them. Usually there are none, and a claim finds that with
+-- one look into the index. The caller pins the plan. Locks: live_jobs, skipping locked rows.
+create or replace function stillwake.assign_lanes(p_pool text, p_limit integer, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_priority integer := 32767;
+begin
+  while p_limit > 0 loop
+    select max(j.priority) into v_priority from stillwake.live_jobs j
+    where j.pool = p_pool and j.lane is null and j.priority < v_priority;
+    exit when v_priority is null;
+    p_limit := p_limit - stillwake.move_to_lanes(array(
+      select j.id from stillwake.live_jobs j
+      where j.pool = p_pool and j.lane is null and j.priority = v_priority and j.run_at <= p_now and j.lease_id is null
+      order by j.run_at, j.id limit p_limit for update skip locked));
+  end loop;
+end
+$$;
+
+-- Moves jobs, whose rows the caller has locked, to the lanes of their pipelines and tenants. Returns how many.
+create or replace function stillwake.move_to_lanes(p_ids uuid[]) returns integer
+language plpgsql as $$
+declare
+  v_count integer := 0;
+begin
+  if p_ids <> '{}' then
+    update stillwake.live_jobs j set lane = stillwake.lane_for_pool(j.pool, j.pipeline, j.tenant) where j.id = any (p_ids);
+    get diagnostics v_count = row_count;
+  end if;
+  return v_count;
+end
+$$;
+
+-- The next portion of a pass through the jobs of a pool whose gates have changed: see lane_pool(). Returns whether there
+-- is more to do. Locks: the pool, unless it is locked; then live_jobs, skipping locked rows.
+create or replace function stillwake.relane_next(p_pool text, p_limit integer) returns boolean
+language plpgsql as $$
+declare
+  v_after uuid;
+  v_ids   uuid[];
+begin
+  select p.relane_after into v_after from stillwake.pools p where p.name = p_pool and p.relane_after is not null
+  for no key update skip locked;
+  if not found then
+    return false;
+  end if;
+  v_ids := array(select j.id from stillwake.live_jobs j where j.id > v_after order by j.id limit p_limit);
+  perform stillwake.move_to_lanes(array(
+    select j.id from stillwake.live_jobs j left join stillwake.pipelines p on p.name = j.pipeline
+    where j.id = any (v_ids) and j.pool || '' = p_pool and j.lease_id is null
+      and (j.key is null or j.key_slot is not null or j.state = 'paused')
+      and j.lane is distinct from stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) collate "C"
+    for update of j skip locked));
+  update stillwake.pools set relane_after = v_ids[p_limit] where name = p_pool;
+  return cardinality(v_ids) = p_limit;
 end
 $$;
 
@@ -138,8 +206,11 @@ declare
   v_now      timestamptz := stillwake.now();
   v_plain    text[] := p_pipelines;
   v_gated    text[] := '{}';
+  -- Gated pipelines whose jobs are moved if they are met in a plain lane.
+  v_strays   text[];
   v_quotas   integer[] := '{}';
   v_half     jsonb := '{}';
+  v_relaning boolean;
   v_gates    boolean;
   v_caps     boolean;
   v_breakers boolean;
@@ -166,6 +237,8 @@ declare
   v_want     integer;
   v_part     integer;
   v_weight   integer;
+  v_wanted   text[];
+  v_pick     record;
   v_found    uuid[];
   -- Lanes of this priority that may have more jobs, and the last job taken from each.
   v_lanes    text[];
@@ -178,8 +251,11 @@ begin
   cursor := p_cursor;
   probes := '{}';
   probe_jobs := '{}';
-  select bool_or(p.gated), bool_or(p.concurrency is not null), bool_or(p.breakers <> '{}'), exists (select from stillwake.tenants)
-  into v_gates, v_caps, v_breakers, v_weighted from stillwake.pipelines p where p.name = any (p_pipelines);
+  v_relaning := stillwake.relane_next(p_pool, 500);
+  perform stillwake.assign_lanes(p_pool, greatest(200, p_limit), v_now);
+  select bool_or(p.name = any (p_pipelines)), bool_or(p.concurrency is not null and p.name = any (p_pipelines)),
+    bool_or(p.breakers <> '{}' and p.name = any (p_pipelines)), exists (select from stillwake.tenants), coalesce(array_agg(p.name), '{}')
+  into v_gates, v_caps, v_breakers, v_weighted, v_strays from stillwake.pipelines p where p.gated;
   if v_weighted then
     v_held := array(select t.name from stillwake.tenants t where t.held_until > v_now);
   end if;
@@ -210,7 +286,8 @@ begin
   end if;
 
   while cardinality(ids) < p_limit loop
-    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    select max(j.priority) into v_priority from stillwake.live_jobs j
+    where j.pool = p_pool and j.lane is not null and j.priority < v_priority;
     exit when v_priority is null;
     v_lanes := '{}';
     v_lasts := '{}';
@@ -228,7 +305,8 @@ begin
         v_idle := 65;
         with queue as materialized (
           select j.lane, j.lease_id, j.pipeline, j.tenant from stillwake.live_jobs j
-          where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit 1000
+          where j.pool = p_pool and j.priority = v_priority and j.lane is not null and j.run_at <= v_now
+          order by j.run_at, j.id limit 1000
         ), free as (
           select distinct l.lane from queue l
           where l.lease_id is null and l.pipeline = any (v_plain || array(select g.name from unnest(v_gated, v_quotas) g (name, quota)
@@ -275,7 +353,8 @@ begin
       v_gate_no := null;
       if v_name <> '' or v_plain = '{}' then
         v_gate_no := array_position(v_gated, v_name);
-        if v_gate_no is null or v_quotas[v_gate_no] <= 0 or v_half ? v_name and v_half -> v_name ?| probes then
+        if v_gate_no is null and v_name <> all (v_plain) or v_quotas[v_gate_no] <= 0
+          or v_half ? v_name and v_half -> v_name ?| probes then
           v_at := case when v_due is null then v_name || ' ' else v_at end;
           continue;
         end if;
@@ -290,9 +369,17 @@ begin
       end if;
       v_want := case when v_rest > 0 then v_rest else v_weight * v_share end;
       v_rest := 0;
-      v_found := stillwake.pick_from_lane(p_pool, v_priority, v_lane, case when v_name = '' then v_plain else array[v_name] end,
-        least(v_want, p_limit - cardinality(ids), v_quotas[v_gate_no]), p_pipelines, p_versions, p_oldest, v_now, '-infinity',
-        '00000000-0000-0000-0000-000000000000');
+      v_wanted := case when v_name = '' then v_plain else array[v_name] end;
+      for v_try in 1 .. 2 loop
+        v_pick := stillwake.pick_from_lane(p_pool, v_priority, v_lane, v_wanted, case when v_name = '' then v_strays end,
+          least(v_want, p_limit - cardinality(ids), v_quotas[v_gate_no]), p_pipelines, p_versions, p_oldest, v_now, '-infinity',
+          '00000000-0000-0000-0000-000000000000');
+        exit when v_pick.strays is null;
+        -- One portion per claim. The second pick does not stop at the rest of them.
+        perform stillwake.leave_lane(p_pool, v_priority, v_lane, v_strays, 200, v_now);
+        v_strays := '{}';
+      end loop;
+      v_found := coalesce(v_pick.ids, '{}');
       if cardinality(v_found) > 0 then
         ids := ids || v_found;
         if v_gate_no is not null then
@@ -324,9 +411,10 @@ begin
         v_name := split_part(v_lanes[v_index], chr(31), 1);
         v_gate_no := case when v_name <> '' then array_position(v_gated, v_name) end;
         v_want := least(v_weights[v_index] * v_part, p_limit - cardinality(ids), v_quotas[v_gate_no]);
-        v_found := stillwake.pick_from_lane(p_pool, v_priority, v_lanes[v_index], case when v_name = '' then v_plain else array[v_name] end,
-          v_want, p_pipelines, p_versions, p_oldest, v_now, (select j.run_at from stillwake.live_jobs j where j.id = v_lasts[v_index]),
-          v_lasts[v_index]);
+        v_pick := stillwake.pick_from_lane(p_pool, v_priority, v_lanes[v_index], case when v_name = '' then v_plain else array[v_name] end,
+          null, v_want, p_pipelines, p_versions, p_oldest, v_now,
+          (select j.run_at from stillwake.live_jobs j where j.id = v_lasts[v_index]), v_lasts[v_index]);
+        v_found := coalesce(v_pick.ids, '{}');
         ids := ids || v_found;
         if v_gate_no is not null then
           v_quotas[v_gate_no] := v_quotas[v_gate_no] - cardinality(v_found);
@@ -341,40 +429,58 @@ begin
       end loop;
     end loop;
 
-    -- Jobs that have no lane yet, if they are among the first thousand: see lane_pool().
-    if cardinality(ids) < p_limit and exists (select from stillwake.pools p where p.name = p_pool and p.relane_until is not null) then
-      ids := ids || array(
+    -- A worker without plain pipelines visits no plain lane.
+    if cardinality(ids) < p_limit and v_plain = '{}' and v_strays <> '{}' then
+      perform stillwake.move_to_lanes(array(
         select j.id from stillwake.live_jobs j
         where j.id = any (array(
             select w.id from (
-              select l.id, l.lane from stillwake.live_jobs l where l.pool = p_pool and l.priority = v_priority and l.run_at <= v_now
+              select l.id, l.lane, l.pipeline from stillwake.live_jobs l
+              where l.pool = p_pool and l.priority = v_priority and l.lane is not null and l.run_at <= v_now
               order by l.run_at, l.id limit 1000
-            ) w where w.lane is null))
-          and j.lease_id is null and j.pipeline = any (v_plain) and (j.tenant is null or j.tenant <> all (v_held))
-          and (j.version is null or p_versions is null
-            or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
-          and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
-        order by j.run_at, j.id limit p_limit - cardinality(ids) for update skip locked);
+            ) w where w.lane < ' ' and w.pipeline = any (v_strays)))
+          and j.lease_id is null for update skip locked));
     end if;
+  end loop;
+  -- A worker with free slots has time: larger portions, whose jobs its next claim takes.
+  for v_portion in 1 .. 20 loop
+    exit when cardinality(ids) >= p_limit or not v_relaning;
+    v_relaning := stillwake.relane_next(p_pool, 2000);
   end loop;
 end
 $$;
 
--- Up to p_limit claimable jobs of one lane, in order, after the job (p_after, p_last). The caller pins the plan.
+-- Up to p_limit claimable jobs of one lane, in order, after the job (p_after, p_last): those of the pipelines p_wanted,
+-- and apart from them those of p_strays. The caller pins the plan.
 create or replace function stillwake.pick_from_lane(
-  p_pool text, p_priority integer, p_lane text, p_wanted text[], p_limit integer, p_pipelines text[], p_versions integer[],
-  p_oldest integer[], p_now timestamptz, p_after timestamptz, p_last uuid
-) returns uuid[]
+  p_pool text, p_priority integer, p_lane text, p_wanted text[], p_strays text[], p_limit integer, p_pipelines text[],
+  p_versions integer[], p_oldest integer[], p_now timestamptz, p_after timestamptz, p_last uuid, out ids uuid[], out strays uuid[]
+)
 language plpgsql as $$
 begin
-  return array(
-    select j.id from stillwake.live_jobs j
+  select array_agg(f.id) filter (where f.wanted), array_agg(f.id) filter (where not f.wanted) into ids, strays from (
+    select j.id, j.pipeline = any (p_wanted) as wanted from stillwake.live_jobs j
     where j.pool = p_pool and j.priority = p_priority and j.lane is not null and (j.lane, j.run_at, j.id) > (p_lane, p_after, p_last)
       and (j.lane, j.run_at) <= (p_lane, p_now)
-      and j.lease_id is null and j.pipeline = any (p_wanted)
+      and j.lease_id is null and j.pipeline = any (p_wanted || p_strays)
       and (j.version is null or p_versions is null or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
       and (j.expires_at is null or j.started_at is not null or j.expires_at > p_now)
-    order by j.lane, j.run_at, j.id limit p_limit for update skip locked);
+    order by j.lane, j.run_at, j.id limit p_limit for update skip locked
+  ) f;
+end
+$$;
+
+-- Moves due jobs of these pipelines out of a plain lane, up to p_limit of them. The caller pins the plan. Locks:
+-- live_jobs, skipping locked rows.
+create or replace function stillwake.leave_lane(p_pool text, p_priority integer, p_lane text, p_strays text[], p_limit integer,
+  p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  perform stillwake.move_to_lanes(array(
+    select j.id from stillwake.live_jobs j
+    where j.pool = p_pool and j.priority = p_priority and j.lane is not null and (j.lane, j.run_at) >= (p_lane, timestamptz '-infinity')
+      and (j.lane, j.run_at) <= (p_lane, p_now) and j.lease_id is null and j.pipeline = any (p_strays)
+    order by j.lane, j.run_at, j.id limit p_limit for update skip locked));
 end
 $$;
 
@@ -400,7 +506,6 @@ language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off s
 set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
-  v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until is not null);
   v_due      timestamptz;
   v_first    timestamptz;
   v_time     timestamptz;
@@ -418,23 +523,38 @@ declare
   v_hold     timestamptz;
   v_holds    jsonb := coalesce((select jsonb_object_agg(t.name, t.held_until) from stillwake.tenants t where t.held_until > v_now), '{}');
 begin
+  -- Jobs that are due may be in a lane that the search below does not visit.
+  if exists (select from stillwake.pools p where p.name = p_pool and p.relane_after is not null) and stillwake.pool_has_jobs(p_pool) then
+    return v_now;
+  end if;
   select coalesce(array_agg(g.name) filter (where not g.gated), '{}'),
     coalesce(array_agg(g.name) filter (where g.gated and g.quota is distinct from 0), '{}'),
     coalesce(array_agg(g.name) filter (where g.quota = 0 and g.until < 'infinity'), '{}'),
     array_agg(g.until) filter (where g.quota = 0 and g.until < 'infinity')
   into v_plain, v_open, v_shut, v_untils from stillwake.gates(p_pipelines) g;
+  -- Jobs without a lane: once one is due, a claim assigns it a lane, whatever its gates.
   loop
-    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    select max(j.priority) into v_priority from stillwake.live_jobs j
+    where j.pool = p_pool and j.lane is null and j.priority < v_priority;
+    exit when v_priority is null or v_due <= v_now;
+    select j.run_at into v_first from stillwake.live_jobs j
+    where j.pool = p_pool and j.lane is null and j.priority = v_priority and j.lease_id is null and j.run_at < 'infinity'
+      and (p_pipelines is null or j.pipeline = any (p_pipelines))
+    order by j.run_at, j.id limit 1;
+    v_due := least(v_due, v_first);
+  end loop;
+  v_priority := 32767;
+  loop
+    select max(j.priority) into v_priority from stillwake.live_jobs j
+    where j.pool = p_pool and j.lane is not null and j.priority < v_priority;
     exit when v_priority is null or v_due <= v_now;
     with queue as materialized (
       select j.run_at, (v_holds ->> j.tenant)::timestamptz as held, j.lane, j.pipeline, j.lease_id, j.version from stillwake.live_jobs j
-      where j.pool = p_pool and j.priority = v_priority and j.run_at < 'infinity' order by j.run_at, j.id limit 1000
+      where j.pool = p_pool and j.priority = v_priority and j.lane is not null and j.run_at < 'infinity' order by j.run_at, j.id limit 1000
     ), mine as materialized (
       select greatest(l.run_at, l.held) as run_at, l.held, l.pipeline from queue l
       where l.lease_id is null and (l.version is null or p_versions is null
         or stillwake.version_matches(l.version, l.pipeline, p_pipelines, p_versions, p_oldest))
-        and (l.lane is null and v_relaning and l.pipeline = any (v_plain)
-          or split_part(l.lane, chr(31), 1) = case when l.pipeline = any (v_plain) then '' else l.pipeline end)
     )
     -- A job that waits for its tenant's budget says nothing about the jobs behind it.
     select (select min(m.run_at) from mine m where m.held is null and m.pipeline = any (v_plain || v_open)),
@@ -450,7 +570,7 @@ begin
       exit when not found;
       v_name := split_part(v_lane, chr(31), 1);
       v_at := v_lane;
-      if v_name <> all (v_open) and (v_name <> '' or v_plain = '{}') then
+      if v_name <> all (v_open || v_plain) and (v_name <> '' or v_plain = '{}') then
         v_at := v_name || ' ';
         if v_name = any (v_shut) and v_time < 'infinity' then
           v_opens := least(v_opens, greatest(v_time, v_untils[array_position(v_shut, v_name)]));
@@ -459,7 +579,7 @@ begin
         select j.run_at into v_time from stillwake.live_jobs j
         where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_time)
           and (j.lane, j.run_at) < (v_lane, timestamptz 'infinity')
-          and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain else array[v_name] end)
+          and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain || v_open else array[v_name] end)
           and (j.version is null or p_versions is null
             or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
         order by j.lane, j.run_at, j.id limit 1;
@@ -498,18 +618,25 @@ declare
 begin
   claimable := 0;
   loop
-    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    v_priority := greatest(
+      (select max(j.priority) from stillwake.live_jobs j where j.pool = p_pool and j.lane is null and j.priority < v_priority),
+      (select max(j.priority) from stillwake.live_jobs j where j.pool = p_pool and j.lane is not null and j.priority < v_priority));
     exit when v_priority is null or claimable >= p_max;
     with queue as materialized (
-      select coalesce(split_part(j.lane, chr(31), 1), '') as name, j.pipeline, j.run_at,
-        j.lease_id is null and (j.tenant is null or j.tenant <> all (v_held))
-          and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now) as free
-      from stillwake.live_jobs j where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now
-      order by j.run_at, j.id limit p_max + 1000
+      (select j.lane, j.pipeline, j.run_at, j.lease_id, j.tenant, j.expires_at, j.started_at from stillwake.live_jobs j
+        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and j.run_at <= v_now
+        order by j.run_at, j.id limit p_max + 1000)
+      union all
+      (select j.lane, j.pipeline, j.run_at, j.lease_id, j.tenant, j.expires_at, j.started_at from stillwake.live_jobs j
+        where j.pool = p_pool and j.priority = v_priority and j.lane is null and j.run_at <= v_now
+        order by j.run_at, j.id limit p_max + 1000)
     ), mine as (
       select l.name, least(count(*), (v_quotas ->> l.name)::integer) as jobs, min(l.run_at) as first
-      from queue l where l.free and l.name = case when l.pipeline = any (v_plain) then '' else l.pipeline end
-        and (v_quotas ->> l.name)::integer is distinct from 0 group by l.name
+      from (
+        select case when q.pipeline = any (v_plain) then '' else q.pipeline end as name, q.run_at from queue q
+        where q.lease_id is null and (q.tenant is null or q.tenant <> all (v_held))
+          and (q.expires_at is null or q.started_at is not null or q.expires_at > v_now)
+      ) l where (v_quotas ->> l.name)::integer is distinct from 0 group by l.name
     )
     select coalesce(sum(s.jobs), 0), min(s.first), (select count(*) < p_max + 1000 from queue),
       v_quotas || coalesce(jsonb_object_agg(s.name, (v_quotas ->> s.name)::integer - s.jobs)

@@ -97,11 +97,12 @@ begin
 
   -- One index scan per priority, so that delayed jobs of a high priority are not skipped one by one.
   while cardinality(v_ids) < v_limit loop
-    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    select max(j.priority) into v_priority from stillwake.live_jobs j
+    where j.pool = p_pool and j.lane is null and j.priority < v_priority;
     exit when v_priority is null;
     with queue as materialized (
       select j.id from stillwake.live_jobs j
-      where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now and j.lease_id is null
+      where j.pool = p_pool and j.lane is null and j.priority = v_priority and j.run_at <= v_now and j.lease_id is null
         and j.pipeline = any (p_pipelines)
         and (j.version is null or p_versions is null or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
         and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)

@@ -88,11 +88,14 @@ begin
   -- In every pool with jobs of it: they may have been enqueued to another pool, or the pipeline may have moved.
   if v_new.concurrency is not null or v_new.limits <> '{}' or v_new.breakers <> '{}' then
     perform stillwake.lane_pool(p.name) from stillwake.pools p
-    where p.name = v_new.pool or not coalesce(v_old.gated, false) and p.name in (select distinct j.pool from stillwake.live_jobs j
-      where j.pipeline = p_name);
+    where p.name = v_new.pool and not p.laned or not v_old.gated and (p.name = v_new.pool or p.name in (select distinct j.pool
+      from stillwake.live_jobs j where j.pipeline = p_name));
   elsif v_old.gated then
-    update stillwake.pools p set relane_until = stillwake.now() + interval '10 minutes'
+    perform stillwake.lane_pool(p.name) from stillwake.pools p
     where p.laned and (p.name = v_new.pool or p.name in (select distinct j.pool from stillwake.live_jobs j where j.pipeline = p_name));
+  end if;
+  if (v_new.concurrency, v_new.limits, v_new.breakers) is distinct from (v_old.concurrency, v_old.limits, v_old.breakers) then
+    perform stillwake.hint(p.name) from stillwake.pools p where p.laned and p.relane_after is not null or p.name = v_new.pool;
   end if;
   if v_new.key_limit > v_old.key_limit then
     perform from stillwake.fill_free_keys(100000, p_name);

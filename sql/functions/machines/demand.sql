@@ -30,10 +30,11 @@ begin
       continue;
     end if;
     loop
-      select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = v_pool and j.priority < v_priority;
+      select max(j.priority) into v_priority from stillwake.live_jobs j
+      where j.pool = v_pool and j.lane is null and j.priority < v_priority;
       exit when v_priority is null;
       select j.run_at into v_first from stillwake.live_jobs j
-      where j.pool = v_pool and j.priority = v_priority and j.lease_id is null and j.run_at < 'infinity'
+      where j.pool = v_pool and j.lane is null and j.priority = v_priority and j.lease_id is null and j.run_at < 'infinity'
         and (p_pipelines is null or j.pipeline = any (p_pipelines))
         and (j.version is null or p_versions is null or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
       order by j.run_at, j.id limit 1;
@@ -42,7 +43,7 @@ begin
   end loop;
   return least(v_due,
     (select min(p.resume_at) from stillwake.pools p where p.resume_at is not null and (p_pools is null or p.name = any (p_pools))
-      and exists (select from stillwake.live_jobs j where j.pool = p.name)),
+      and stillwake.pool_has_jobs(p.name)),
     (select s.due_at from stillwake.schedules s join stillwake.pipelines i on i.name = s.pipeline
       join stillwake.pools p on p.name = coalesce(s.options ->> 'pool', i.pool)
       where s.due_at is not null and p.paused_at is null and (p_pools is null or p.name = any (p_pools))
@@ -52,6 +53,13 @@ begin
     (select min(j.expires_at) from stillwake.live_jobs j
       where j.expires_at is not null and j.started_at is null and (p_pools is null or j.pool = any (p_pools))));
 end
+$$;
+
+-- Each of the two indexes contains a part of the jobs.
+create or replace function stillwake.pool_has_jobs(p_pool text) returns boolean
+language sql stable as $$
+  select exists (select from stillwake.live_jobs j where j.pool = p_pool and j.lane is null)
+    or exists (select from stillwake.live_jobs j where j.pool = p_pool and j.lane is not null)
 $$;
 
 -- The work of each pool (all when null): jobs claimable now, counted up to p_max so that the cost does not depend on
@@ -66,14 +74,13 @@ begin
   return query
   select p.name, p.paused_at is not null,
     least(l.claimable, case when p.concurrency is not null then greatest(p.concurrency - r.running, 0) end), r.running, l.oldest,
-    case when p.paused_at is null then stillwake.next_due(array[p.name]) when exists (select from stillwake.live_jobs j
-      where j.pool = p.name) then p.resume_at end
+    case when p.paused_at is null then stillwake.next_due(array[p.name]) when stillwake.pool_has_jobs(p.name) then p.resume_at end
   from stillwake.pools p
   cross join lateral (
     select count(*)::integer as claimable, min(w.run_at) as oldest
     from (
       select j.run_at from stillwake.live_jobs j
-      where j.pool = p.name and not p.laned and j.run_at <= v_now and j.lease_id is null
+      where j.pool = p.name and j.lane is null and not p.laned and j.run_at <= v_now and j.lease_id is null
         and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
       order by j.priority desc, j.run_at limit p_max
     ) w

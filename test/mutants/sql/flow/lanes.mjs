@@ -7,9 +7,51 @@ export const mutants = [
     name: "assigning lanes locks jobs that wait for their key",
     killedBy: "test/flow/keys-interleave.test.ts",
     only: "assigns lanes",
-    old: `and (j.key is null or j.key_slot is not null or j.state = 'paused')
+    old: `j.pool = p_pool and j.lease_id is null and (j.key is null or j.key_slot is not null or j.state = 'paused')
       and j.lane is`,
-    new: "and j.lane is",
+    new: "j.pool = p_pool and j.lease_id is null and j.lane is",
+  },
+  {
+    name: "jobs without a lane wait for the watchdog",
+    killedBy: "test/flow/relane.test.ts",
+    only: "while its pool gets lanes",
+    old: "  perform stillwake.assign_lanes(p_pool, greatest(200, p_limit), v_now);\n",
+    new: "",
+  },
+  {
+    name: "a claim moves all jobs without a lane",
+    killedBy: "test/flow/relane.test.ts",
+    only: "a bounded portion",
+    old: "stillwake.assign_lanes(p_pool, greatest(200, p_limit), v_now)",
+    new: "stillwake.assign_lanes(p_pool, 1000000, v_now)",
+  },
+  {
+    name: "jobs in the lane of a pipeline that lost its gates are skipped",
+    killedBy: "test/flow/relane.test.ts",
+    only: "loses its cap",
+    old: "if v_gate_no is null and v_name <> all (v_plain) or",
+    new: "if v_gate_no is null or",
+  },
+  {
+    name: "jobs of gated pipelines in plain lanes are skipped",
+    killedBy: "test/flow/relane.test.ts",
+    only: "a worker of all pipelines",
+    old: "case when v_name = '' then v_strays end,",
+    new: "null,",
+  },
+  {
+    name: "a worker without plain pipelines does not look for its jobs in plain lanes",
+    killedBy: "test/flow/relane.test.ts",
+    only: "a worker of that pipeline",
+    old: "if cardinality(ids) < p_limit and v_plain = '{}' and v_strays <> '{}' then",
+    new: "if false then",
+  },
+  {
+    name: "claims do not go through the jobs of a pool whose gates have changed",
+    killedBy: "test/flow/relane.test.ts",
+    only: "lanes of tenants",
+    old: "relane_after = case when laned then '00000000-0000-0000-0000-000000000000' end::uuid",
+    new: "relane_after = null",
   },
   {
     name: "two concurrent claims both start a probe",
@@ -55,8 +97,10 @@ export const mutants = [
     name: "the jobs of a lane are found through the index of the whole pool",
     killedBy: "test/flow/claim-cost.test.ts",
     only: "even with wrong statistics",
-    old: "order by j.lane, j.run_at, j.id limit p_limit for update skip locked",
-    new: "order by j.run_at, j.id limit p_limit for update skip locked",
+    old: `order by j.lane, j.run_at, j.id limit p_limit for update skip locked
+  ) f;`,
+    new: `order by j.run_at, j.id limit p_limit for update skip locked
+  ) f;`,
   },
   {
     name: "a claim visits all sleeping lanes",
@@ -86,19 +130,11 @@ export const mutants = [
     new: "if false then",
   },
   {
-    name: "jobs of a held tenant without a lane are claimed",
-    killedBy: "test/orchestrator/budgets.test.ts",
-    only: "no lane yet",
-    old: "and j.lease_id is null and j.pipeline = any (v_plain) and (j.tenant is null or j.tenant <> all (v_held))",
-    new: "and j.lease_id is null and j.pipeline = any (v_plain)",
-  },
-  {
     name: "the demand includes jobs of a held tenant",
     killedBy: "test/orchestrator/budgets.test.ts",
     only: "holds its jobs as paused with reason and time, and needs no machine for them; other tenants continue",
-    old: `j.lease_id is null and (j.tenant is null or j.tenant <> all (v_held))
-          and (j.expires_at`,
-    new: "j.lease_id is null and (j.expires_at",
+    old: "where q.lease_id is null and (q.tenant is null or q.tenant <> all (v_held))",
+    new: "where q.lease_id is null",
   },
   {
     name: "next_due ignores jobs behind those of a held tenant",

@@ -1,0 +1,14 @@
+-- Claims find jobs without a lane, and without the watchdog.
+
+-- Two indexes of the same order instead of one, so that the jobs without a lane can be found in a pool with lanes. Each
+-- job is in one of them: nothing is written twice.
+drop index stillwake.live_jobs_queue;
+create index live_jobs_queue on stillwake.live_jobs (pool, priority desc, run_at, id) where lane is null;
+create index live_jobs_laned on stillwake.live_jobs (pool, priority desc, run_at, id) where lane is not null;
+
+-- How far the claims have gone through the jobs since the gates of a pipeline have changed: see lane_pool().
+alter table stillwake.pools add column relane_after uuid;
+
+-- It has another parameter now.
+drop function if exists stillwake.pick_from_lane(text, integer, text, text[], integer, text[], integer[], integer[], timestamptz,
+  timestamptz, uuid);
