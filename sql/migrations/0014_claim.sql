@@ -6,6 +6,9 @@ drop index stillwake.live_jobs_queue;
 create index live_jobs_queue on stillwake.live_jobs (pool, priority desc, run_at, id) where lane is null;
 create index live_jobs_laned on stillwake.live_jobs (pool, priority desc, run_at, id) where lane is not null;
 
+-- Jobs that wait until a time and keep their position meanwhile: when the time has come, a claim puts them back there.
+create index live_jobs_return on stillwake.live_jobs (pool, run_at) where order_at is not null and run_at < 'infinity';
+
 -- How far the claims have gone through the jobs since the gates of a pipeline have changed: see lane_pool().
 alter table stillwake.pools add column relane_after uuid;
 

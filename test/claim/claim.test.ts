@@ -89,6 +89,63 @@ describe("the queue order", () => {
     expect((await claim(client, "w1", ["plain"])).map((held) => held.job)).toEqual([job]);
   });
 
+  it.each([
+    ["a back-off", { outcome: "failed", failure: { message: "no" }, retry_in: "2 seconds" }],
+    ["a pause", { outcome: "paused", reason: "no budget", resume_in: "2 seconds" }],
+    ["a wait for an event that timed out", { outcome: "slept", waiting_for: "event", awaits: "go", for: "2 seconds" }],
+  ])("keeps the position of a job during %s: once its time has come, it precedes the backlog", async (_, outcome) => {
+    const [retried, next] = await enqueueInTurn(2);
+    await travel(client, "1ms");
+    await fill(1000, {});
+    const [held] = await claim(client, "w1", ["plain"]);
+    expect(held!.job).toBe(retried);
+    const until = (await first(client, "select stillwake.now() + interval '2 seconds'", [])) as Date;
+    const sent = "awaits" in outcome ? { ...outcome, until: until.toISOString() } : outcome;
+    await client.query("select stillwake.settle(jsonb_build_array($1::jsonb))", [{ ...held, ...sent }]);
+    await travel(client, "1999ms");
+    expect((await claim(client, "w1", ["plain"])).map(({ job }) => job)).toEqual([next]);
+    await travel(client, "1ms");
+    expect((await claim(client, "w1", ["plain"])).map(({ job }) => job)).toEqual([retried]);
+  });
+
+  it("keeps the position of a job through several retries, and in the lane of its tenant", async () => {
+    await client.query(`select stillwake.register_pipeline('tenants', '{"pool": "tenants", "max_attempts": 9}')`);
+    const jobs = await enqueueMany("tenants", 3, { tenant: "a" });
+    const options = { pool: "tenants" };
+    for (let attempt = 0; attempt < 4; attempt++) {
+      const [held] = await claim(client, "w1", ["tenants"], options);
+      expect(held!.job).toBe(jobs[0]);
+      const failed = { ...held, outcome: "failed", failure: { message: "no" }, retry_in: attempt === 2 ? "0s" : "1s" };
+      await client.query("select stillwake.settle(jsonb_build_array($1::jsonb))", [failed]);
+      await travel(client, "1s");
+    }
+  });
+
+  it("contains a paused job whose time has come at its position, also after it was resumed by hand", async () => {
+    const [paused, next] = await enqueueInTurn(2);
+    const [held] = await claim(client, "w1", ["plain"]);
+    const outcome = { outcome: "paused", reason: "no budget", resume_in: "1 second" };
+    await client.query("select stillwake.settle(jsonb_build_array($1::jsonb))", [{ ...held, ...outcome }]);
+    await travel(client, "1s");
+    // This claim puts it back at its position and does not take it.
+    expect(await claim(client, "w1", ["other"])).toEqual([]);
+    expect(await first(client, "select stillwake.resume($1)", [paused])).toBe("queued");
+    expect((await claim(client, "w1", ["plain"], { limit: 2 })).map(({ job }) => job)).toEqual([paused, next]);
+  });
+
+  it("returns a bounded number of jobs to their position in one claim, and all are claimable", async () => {
+    const jobs = await enqueueMany("plain", 300, {});
+    const held = await claim(client, "w1", ["plain"], { limit: 300 });
+    const failed = held.map((each) => ({ ...each, outcome: "failed", failure: { message: "no" }, retry_in: "1s" }));
+    await client.query("select count(*) from stillwake.settle($1)", [JSON.stringify(failed)]);
+    await travel(client, "1s");
+    expect(await claim(client, "w1", ["plain"])).toHaveLength(1);
+    const waiting = "select count(*)::integer from stillwake.live_jobs where order_at is not null";
+    expect(await first(client, waiting, [])).toBe(100);
+    const rest = await claim(client, "w1", ["plain"], { limit: 300 });
+    expect(new Set(rest.map(({ job }) => job)).size).toBe(jobs.length - 1);
+  });
+
   it("yields nothing while its pool is paused, and everything afterwards", async () => {
     await enqueue(client, "plain");
     await client.query("select stillwake.pause_pool('default', 'maintenance')");
@@ -144,6 +201,23 @@ describe("the cost of a claim", () => {
     expect(median(behind)).toBeLessThan(5 * median(alone) + 5);
   });
 });
+
+async function enqueueInTurn(count: number): Promise<string[]> {
+  const jobs: string[] = [];
+  for (let n = 0; n < count; n++) {
+    await travel(client, "1ms");
+    jobs.push((await enqueue(client, "plain")) as string);
+  }
+  return jobs;
+}
+
+async function enqueueMany(pipeline: string, count: number, options: object): Promise<string[]> {
+  const { rows } = await client.query(
+    "select stillwake.enqueue_many($1, (select jsonb_agg(n) from generate_series(1, $2::integer) n), $3) as ids",
+    [pipeline, count, options],
+  );
+  return rows[0].ids;
+}
 
 /** Claims, lets the lease expire and claims again: the same job must be returned. Returns the duration of each second claim. */
 async function recoverAndClaim(times: number, prepare: () => Promise<unknown>): Promise<number[]> {

@@ -17,6 +17,7 @@ export function claim(world: World, options: ClaimOptions, leaseId: string): Job
   recover(world, Number.POSITIVE_INFINITY, options.pool);
   expire(world, Number.POSITIVE_INFINITY, options.pool);
   if (world.pausedPools.has(options.pool)) return [];
+  returnDue(world, options.pool);
   const taken = [...world.jobs.values()]
     .filter((job) => isLive(job) && job.lease === null && job.pool === options.pool && isDue(world, job))
     .filter((job) => options.pipelines.includes(job.pipeline))
@@ -47,6 +48,16 @@ export function claim(world: World, options: ClaimOptions, leaseId: string): Job
     world.handles.push({ job: job.id, epoch: job.epoch, lease: leaseId });
   }
   return taken;
+}
+
+/** A job that waited until a time which has come is back at its position. */
+function returnDue(world: World, pool: string): void {
+  for (const job of world.jobs.values()) {
+    if (!isLive(job) || job.pool !== pool || job.orderAt === null) continue;
+    if (job.runAt === INFINITY || job.runAt > world.now) continue;
+    job.runAt = Math.min(job.runAt, job.orderAt);
+    job.orderAt = null;
+  }
 }
 
 function isDue(world: World, job: Job): boolean {

@@ -33,7 +33,7 @@ export function resume(world: World, id: string): string {
     job.state = "queued";
     const waits = job.key !== null && job.slot === null;
     if (!waits) {
-      job.runAt = job.orderAt!;
+      job.runAt = job.orderAt ?? job.runAt;
       job.orderAt = null;
     }
     job.waitingFor = job.pause.waitingFor;

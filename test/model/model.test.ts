@@ -16,7 +16,7 @@ describe("leases", () => {
   }, async () => {
     const { games, moves, longest, hits } = await playGames(
       engine,
-      FULL ? 3000 : 120,
+      FULL ? 3000 : 150,
       { maxJobs: 7, atOnce: 1, keys: [null, null, null, "k"] },
       ["refused", "late", "repeated", "poisoned", "exhausted", "recovered", "strays"],
     );

@@ -67,10 +67,11 @@ async function compareWorlds(world: World, engine: Engine): Promise<void> {
   for (const [id, [min, max]] of world.drawn) {
     const job = world.jobs.get(id)!;
     const seen = found.jobs.find((candidate) => candidate.id === id);
-    const drawn = (job.state === "paused" ? seen?.orderAt : seen?.runAt) ?? Number.NaN;
+    // A pause ends the back-off: a job that is resumed may run at once.
+    if (job.state === "paused") continue;
+    const drawn = seen?.runAt ?? Number.NaN;
     assert.ok(drawn >= min && drawn <= max, `back-off to ${drawn}, outside ${min}..${max}`);
-    if (job.state === "paused") job.orderAt = drawn;
-    else job.runAt = drawn;
+    job.runAt = drawn;
   }
   world.drawn.clear();
   // Which jobs have a slot is specified, which slot is not: several that end at once pass theirs on in any order.

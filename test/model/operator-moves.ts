@@ -215,7 +215,7 @@ export const otherMoves = (arrivals: Arrivals) => {
   const enqueue = enqueueOf(arrivals);
   return [
     ...[enqueue, enqueue, enqueue, enqueue, travel, travel, travel, travel, recover, recover],
-    ...[enqueueOpen(arrivals), enqueueOpen(arrivals), commitOpen, commitOpen, giveLanes],
+    ...[enqueueOpen(arrivals), commitOpen, giveLanes],
     ...[cancel, cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog],
   ];
 };

@@ -68,8 +68,10 @@ function requeue(world: World, job: Job, outcome: string, runAt: number, waiting
   job.lease = null;
   job.worker = null;
   job.claimedAt = null;
-  job.runAt = runAt;
-  job.orderAt = null;
+  // A retry keeps its position.
+  const keeps = waitingFor === "retry";
+  job.orderAt = keeps && runAt > world.now ? job.runAt : null;
+  job.runAt = keeps && runAt <= world.now ? job.runAt : runAt;
   job.waitingFor = runAt > world.now || ["limit", "event", "key"].includes(waitingFor!) ? waitingFor : null;
   return job.pause ? setAside(job, job.pause.reason, job.pause.resumeAt) : "queued";
 }

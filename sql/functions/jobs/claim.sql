@@ -2,8 +2,8 @@
 
 -- Claims up to p_limit claimable jobs of a pool, of the pipelines the worker knows, by priority and then by waiting
 -- time, under one new lease that lasts p_span. The attempt is counted here. Before that it does bounded housekeeping
--- for the pool: it creates the jobs of due schedules (unless p_schedules is false), recovers jobs of dead workers and
--- ends expired jobs. A recovered job keeps its position.
+-- for the pool: it creates the jobs of due schedules (unless p_schedules is false), recovers jobs of dead workers, ends
+-- expired jobs, and puts jobs whose wait is over back at their position. A recovered or retried job keeps its position.
 --
 -- p_lease: a fresh random uuid chosen by the caller. A call whose response was lost may then be repeated and returns
 -- the jobs of the first call. With p_limit 0 the repeated call claims nothing itself, and makes a first call that is
@@ -88,6 +88,7 @@ begin
     v_limit := least(p_limit, v_pool.concurrency - (select coalesce(sum(cardinality(l.job_ids)), 0) from stillwake.leases l
       where l.pool = p_pool));
   end if;
+  perform stillwake.return_due(p_pool, 200, v_now);
   if v_pool.laned then
     select p.ids, p.cursor, p.probes, p.probe_jobs into v_ids, cursor, v_probes, v_probing
     from stillwake.pick_from_lanes(p_pool, p_pipelines, v_limit, p_versions, p_oldest, p_cursor) p;
@@ -147,6 +148,23 @@ begin
   select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress,
     t.version, t.trace, t.origin, claim.cursor
   from claimed t order by t.priority desc, t.run_at, t.id;
+end
+$$;
+
+-- Puts jobs that waited until a time which has come (a back-off, a pause, a timeout) back at their position in the queue
+-- order, up to p_limit of them; a further one is claimable too, at the position of that time. The caller pins the plan.
+-- Locks: live_jobs, skipping locked rows.
+create or replace function stillwake.return_due(p_pool text, p_limit integer, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_ids uuid[] := array(
+    select j.id from stillwake.live_jobs j
+    where j.pool = p_pool and j.order_at is not null and j.run_at < 'infinity' and j.run_at <= p_now and j.lease_id is null
+    order by j.run_at limit p_limit for update skip locked);
+begin
+  if v_ids <> '{}' then
+    update stillwake.live_jobs j set run_at = least(j.run_at, j.order_at), order_at = null where j.id = any (v_ids);
+  end if;
 end
 $$;
 

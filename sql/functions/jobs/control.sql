@@ -220,7 +220,7 @@ begin
     -- A job without a key, or with a key slot, that settled as waiting for a key would never be admitted by a key.
     v_waits := v_job.pause ->> 'waiting_for' = 'key' and v_job.key is not null and v_job.key_slot is null;
     update stillwake.live_jobs set state = 'queued', pause = null, waiting_for = v_job.pause ->> 'waiting_for',
-      run_at = case when v_waits then 'infinity' else order_at end, order_at = case when v_waits then order_at end
+      run_at = case when v_waits then 'infinity' else coalesce(order_at, run_at) end, order_at = case when v_waits then order_at end
     where id = p_id;
     if v_waits then
       perform stillwake.fill_key_slots(v_job.pipeline, v_job.key);

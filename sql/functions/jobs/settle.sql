@@ -2,7 +2,8 @@
 -- settle_one().
 --
 --   completed            -> ended                     slept    -> queued for a time, attempt returned
---   failed, retryable    -> queued with back-off      paused   -> paused, attempt returned
+--   failed, retryable    -> queued with back-off,     paused   -> paused, attempt returned
+--                           then at its old position
 --   failed, fatal        -> ended                     released -> queued at its old position, attempt returned (drain)
 --   cancelled            -> ended                     lost     -> queued at its old position, counted as a crash
 --
@@ -267,22 +268,29 @@ language sql as $$
     || jsonb_strip_nulls(jsonb_build_object('sentence', p_failure -> 'sentence', 'step', p_failure -> 'step'))
 $$;
 
--- Requeues a job. The attempt moves to ended_attempts and the feed gets an event. The epoch is never decremented.
+-- Requeues a job. The attempt moves to ended_attempts and the feed gets an event. The epoch is never decremented. A retry,
+-- and a job that waits for children or an event, keeps its position in order_at: see return_due().
 create or replace function stillwake.requeue(
   p_job stillwake.live_jobs, p_outcome text, p_run_at timestamptz, p_waiting_for text, p_give_back boolean, p_failure jsonb default null,
   p_event text default null, p_awaits text default null
 ) returns text
 language plpgsql as $$
 declare
-  v_now timestamptz := stillwake.now();
+  v_now   timestamptz := stillwake.now();
+  v_keeps boolean := coalesce(p_waiting_for = 'retry' or p_awaits is not null and p_waiting_for is not null, false);
 begin
+  -- Its time has come already.
+  if v_keeps and p_awaits is null and p_run_at <= v_now then
+    p_run_at := p_job.run_at;
+    v_keeps := false;
+  end if;
   insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
   values (p_job.id, p_job.epoch, p_job.lease_id, p_job.attempt, p_job.worker, p_job.claimed_at, v_now, p_outcome, p_failure);
   perform stillwake.add_event(p_job.id, coalesce(p_event, p_outcome), coalesce(p_failure, case
     when p_awaits is not null and p_waiting_for is not null then jsonb_build_object('waiting_for', p_waiting_for, 'awaits', p_awaits) end));
   update stillwake.live_jobs
   set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at,
-    order_at = case when p_awaits is not null and p_waiting_for is not null then p_job.run_at end,
+    order_at = case when v_keeps then p_job.run_at end,
     awaits = case when p_waiting_for is not null then p_awaits end,
     lane = stillwake.lane_for_pool(p_job.pool, p_job.pipeline, p_job.tenant),
     waiting_for = case when p_run_at > v_now or p_waiting_for in ('children', 'event', 'key', 'limit') then p_waiting_for end,

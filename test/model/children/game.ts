@@ -25,6 +25,7 @@ const claim = move(
     hits.recovered += recovered;
     const span = 60_000 + ++world.claims;
     const answer = [await engine.recover(), await engine.claim(limit, span)] as const;
+    world.returnDue();
     const due = world.due(limit).map(({ id, epoch }) => ({ job: id, epoch: epoch + 1 }));
     world.claim(answer[1], span);
     return { said: [answer[0], answer[1].map(({ job, epoch }) => ({ job, epoch }))], should: [recovered, due] };

@@ -116,6 +116,14 @@ export class SpawnWorld {
       .slice(0, limit);
   }
 
+  /** Jobs that waited until a time which has come are back at their position. */
+  returnDue(): void {
+    for (const job of this.jobs.values()) {
+      if (!this.isLive(job) || job.orderAt === null || job.runAt === FOREVER || job.runAt > this.now) continue;
+      Object.assign(job, { runAt: Math.min(job.runAt, job.orderAt), orderAt: null });
+    }
+  }
+
   /** Completed ones end together and first, the others one by one in order of their ids. */
   settle(settlements: (Handle & Outcome)[]): Map<string, string> {
     const said = new Map<string, string>();
@@ -195,7 +203,7 @@ export class SpawnWorld {
 
   #requeue(job: Job, outcome: string, runAt: number, back: boolean, waitingFor: string | null = null, awaits?: string) {
     job.attempts.set(`${job.epoch}/${job.lease}`, outcome);
-    const orderAt = awaits === undefined ? null : job.runAt;
+    const orderAt = awaits === undefined && waitingFor !== "retry" ? null : job.runAt;
     Object.assign(job, { state: "queued", lease: null, attempt: job.attempt - (back ? 1 : 0) });
     Object.assign(job, { orderAt, runAt, waitingFor, awaits: awaits ?? null });
     return job.pause ? this.#setAside(job) : "queued";
@@ -283,7 +291,7 @@ export class SpawnWorld {
     if (!this.isLive(job)) return "SW006";
     if (!job.pause) return job.state;
     job.pause = false;
-    if (job.state === "paused") Object.assign(job, { state: "queued", runAt: job.orderAt, orderAt: null });
+    if (job.state === "paused") Object.assign(job, { state: "queued", runAt: job.orderAt ?? job.runAt, orderAt: null });
     return job.state;
   }
 

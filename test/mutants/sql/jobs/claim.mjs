@@ -4,6 +4,18 @@ export const killedBy = "test/claim/claim.test.ts";
 
 export const mutants = [
   {
+    name: "a job whose back-off is over is behind the backlog",
+    only: "keeps the position",
+    old: "  perform stillwake.return_due(p_pool, 200, v_now);\n",
+    new: "",
+  },
+  {
+    name: "a claim returns all jobs whose wait is over to their position",
+    only: "bounded number",
+    old: "stillwake.return_due(p_pool, 200, v_now)",
+    new: "stillwake.return_due(p_pool, 100000, v_now)",
+  },
+  {
     name: "a worker may serve a pool that does not exist",
     killedBy: "test/worker/pools.test.ts",
     only: "exists nowhere",

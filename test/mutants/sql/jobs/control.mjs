@@ -3,6 +3,13 @@ export const file = "sql/functions/jobs/control.sql";
 
 export const mutants = [
   {
+    name: "a paused job whose time has come cannot be resumed",
+    killedBy: "test/claim/claim.test.ts",
+    only: "also after it was resumed by hand",
+    old: "else coalesce(order_at, run_at) end",
+    new: "else order_at end",
+  },
+  {
     name: "cancelling a running job ends it at once",
     killedBy: "test/model/model.test.ts",
     old: `    perform stillwake.hint_worker(v_job.worker);

@@ -172,7 +172,7 @@ export const mutants = [
   {
     name: "a waiting parent loses its position in the queue order",
     killedBy: "test/model/children/children.test.ts",
-    old: "order_at = case when p_awaits is not null and p_waiting_for is not null then p_job.run_at end",
+    old: "order_at = case when v_keeps then p_job.run_at end",
     new: "order_at = null",
   },
   {
