@@ -12,6 +12,19 @@ create index live_jobs_return on stillwake.live_jobs (pool, run_at) where order_
 -- How far the claims have gone through the jobs since the gates of a pipeline have changed: see lane_pool().
 alter table stillwake.pools add column relane_after uuid;
 
+-- How many jobs of each pipeline with a cap run: as many as claims have counted, without those that ended since then. A
+-- claim writes the first under the lock of the cap, a settlement appends to the second and waits for nobody.
+create table stillwake.caps (
+  name       text primary key,
+  running    integer not null,
+  counted_at timestamptz not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
+create table stillwake.cap_ends (
+  name  text not null,
+  count integer not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
+create index cap_ends_name on stillwake.cap_ends (name);
+
 -- It has another parameter now.
 drop function if exists stillwake.pick_from_lane(text, integer, text, text[], integer, text[], integer[], integer[], timestamptz,
   timestamptz, uuid);

@@ -16,7 +16,7 @@ let cursor: string | null;
 
 beforeEach(async () => {
   await client.query(
-    "truncate stillwake.live_jobs, stillwake.leases, stillwake.tenants, stillwake.pipelines, stillwake.pools",
+    "truncate stillwake.live_jobs, stillwake.leases, stillwake.tenants, stillwake.pipelines, stillwake.pools, stillwake.caps, stillwake.cap_ends",
   );
   await register("free");
   cursor = null;

@@ -4,7 +4,7 @@
 --   plain pipelines    '' + US + tenant         one lane per tenant, so that no tenant waits behind the jobs of another
 --   gated pipelines    name + US + tenant       separate lanes: jobs that may not start now are skipped in one step
 --
--- Nothing is counted and no row is hot: the lanes that have jobs are found by skipping along an index, and each worker
+-- No lane is counted and no row of one is hot: the lanes that have jobs are found by skipping along an index, and each worker
 -- remembers only which lane it served last.
 --
 -- A job may be in the wrong lane or in none: it was enqueued before its pool got lanes, or before its pipeline got or
@@ -167,9 +167,7 @@ begin
     end loop;
   end if;
   if p_pipeline.concurrency is not null and quota is distinct from 0 then
-    v_free := greatest(0, p_pipeline.concurrency - (
-      select count(*) from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
-      where j.pipeline = p_pipeline.name));
+    v_free := greatest(0, p_pipeline.concurrency - stillwake.running_jobs(p_pipeline.name));
     quota := least(quota, v_free);
     if v_free = 0 then
       held_by := 'concurrency';
@@ -177,6 +175,96 @@ begin
       reason := format('its limit of %s running jobs is reached', p_pipeline.concurrency);
     end if;
   end if;
+end
+$$;
+
+-- How many jobs of a pipeline with a cap run. Counted one by one only until its first claim has done so.
+create or replace function stillwake.running_jobs(p_pipeline text) returns integer
+language plpgsql stable as $$
+declare
+  v_running integer;
+begin
+  select c.running - coalesce((select sum(e.count) from stillwake.cap_ends e where e.name = p_pipeline), 0) into v_running
+  from stillwake.caps c where c.name = p_pipeline;
+  if not found then
+    select count(*) into v_running from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
+    where j.pipeline = p_pipeline;
+  end if;
+  return v_running;
+end
+$$;
+
+-- Subtracts the jobs that have ended from the counts of these pipelines. Once a minute, and at first, they are counted
+-- one by one: a claim or a settlement that did not see a new cap has not counted its jobs. In one statement, because what
+-- has ended and what runs must be of one snapshot. The caller holds the locks of these caps.
+create or replace function stillwake.count_caps(p_names text[], p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_stale text[] := array(select n from unnest(p_names) n
+    where not exists (select from stillwake.caps c where c.name = n and c.counted_at > p_now - interval '1 minute' and c.counted_at <= p_now));
+begin
+  if v_stale <> '{}' then
+    with ended as (
+      delete from stillwake.cap_ends e where e.name = any (v_stale)
+    ), running as materialized (
+      select j.pipeline, count(*)::integer as count
+      from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
+      where j.pipeline = any (v_stale) group by j.pipeline
+    )
+    insert into stillwake.caps (name, running, counted_at)
+    select n, coalesce((select r.count from running r where r.pipeline = n), 0), p_now from unnest(v_stale) n
+    on conflict (name) do update set running = excluded.running, counted_at = excluded.counted_at;
+  end if;
+  if exists (select from stillwake.cap_ends e where e.name = any (p_names)) then
+    with ended as (
+      delete from stillwake.cap_ends e where e.name = any (p_names) returning e.name, e.count
+    ), sums as (
+      select e.name, sum(e.count) as count from ended e group by e.name
+    )
+    update stillwake.caps c set running = c.running - s.count from sums s where c.name = s.name;
+  end if;
+end
+$$;
+
+-- One job of each of these pipelines with a cap, which may be repeated, does not run any more. If its cap was reached,
+-- the workers of all pools in which jobs of the pipeline wait are hinted: one of them may start now.
+create or replace function stillwake.free_caps(p_pipelines text[]) returns void
+language plpgsql as $$
+declare
+  v_full text[] := array(select p.name from stillwake.pipelines p
+    where p.name = any (p_pipelines) and stillwake.running_jobs(p.name) >= p.concurrency);
+begin
+  insert into stillwake.cap_ends (name, count) select n, count(*) from unnest(p_pipelines) n group by n;
+  if v_full <> '{}' then
+    perform stillwake.hint(l.pool) from (
+      select distinct i.pool from stillwake.listeners i join stillwake.pools p on p.name = i.pool and p.laned
+    ) l where exists (select from unnest(v_full) n where stillwake.waits_in(l.pool, n));
+  end if;
+end
+$$;
+
+-- Whether a job of a gated pipeline waits in a pool.
+create or replace function stillwake.waits_in(p_pool text, p_pipeline text) returns boolean
+language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set enable_sort = off as $$
+declare
+  v_priority integer := 32767;
+begin
+  loop
+    select max(j.priority) into v_priority from stillwake.live_jobs j
+    where j.pool = p_pool and j.lane is not null and j.priority < v_priority;
+    exit when v_priority is null;
+    perform from stillwake.live_jobs j
+    where j.pool = p_pool and j.priority = v_priority and j.lane is not null
+      and (j.lane, j.run_at) >= (p_pipeline || chr(31), timestamptz '-infinity') and (j.lane, j.run_at) < (p_pipeline || ' ', timestamptz '-infinity')
+      and j.lease_id is null
+    order by j.lane, j.run_at, j.id limit 1;
+    if found then
+      return true;
+    end if;
+  end loop;
+  -- It may have no lane yet.
+  return exists (select from stillwake.live_jobs j where j.pool = p_pool and j.lane is null and j.lease_id is null);
 end
 $$;
 
@@ -213,6 +301,7 @@ declare
   v_relaning boolean;
   v_gates    boolean;
   v_caps     boolean;
+  v_capped   text[];
   v_breakers boolean;
   v_weighted boolean;
   v_pipeline stillwake.pipelines;
@@ -260,9 +349,10 @@ begin
     v_held := array(select t.name from stillwake.tenants t where t.held_until > v_now);
   end if;
   if v_caps then
-    perform pg_advisory_xact_lock(stillwake.cap_lock(p.name))
-    from (select q.name from stillwake.pipelines q where q.name = any (p_pipelines) and q.concurrency is not null
-      order by stillwake.cap_lock(q.name)) p;
+    v_capped := array(select q.name from stillwake.pipelines q where q.name = any (p_pipelines) and q.concurrency is not null
+      order by stillwake.cap_lock(q.name));
+    perform pg_advisory_xact_lock(stillwake.cap_lock(n)) from unnest(v_capped) n;
+    perform stillwake.count_caps(v_capped, v_now);
   end if;
   if v_breakers then
     perform from stillwake.breakers b
@@ -442,6 +532,11 @@ begin
           and j.lease_id is null for update skip locked));
     end if;
   end loop;
+  if v_caps and ids <> '{}' then
+    update stillwake.caps c set running = c.running + n.count
+    from (select j.pipeline, count(*) from stillwake.live_jobs j where j.id = any (ids) and j.pipeline = any (v_capped) group by 1) n
+    where c.name = n.pipeline;
+  end if;
   -- A worker with free slots has time: larger portions, whose jobs its next claim takes.
   for v_portion in 1 .. 20 loop
     exit when cardinality(ids) >= p_limit or not v_relaning;

@@ -94,6 +94,9 @@ begin
     perform stillwake.lane_pool(p.name) from stillwake.pools p
     where p.laned and (p.name = v_new.pool or p.name in (select distinct j.pool from stillwake.live_jobs j where j.pipeline = p_name));
   end if;
+  if v_new.concurrency is not null and v_old.concurrency is null then
+    delete from stillwake.caps where name = p_name;
+  end if;
   if (v_new.concurrency, v_new.limits, v_new.breakers) is distinct from (v_old.concurrency, v_old.limits, v_old.breakers) then
     perform stillwake.hint(p.name) from stillwake.pools p where p.laned and p.relane_after is not null or p.name = v_new.pool;
   end if;

@@ -296,11 +296,15 @@ begin
     waiting_for = case when p_run_at > v_now or p_waiting_for in ('children', 'event', 'key', 'limit') then p_waiting_for end,
     attempt = attempt - case when p_give_back then 1 else 0 end, failure = coalesce(p_failure, failure)
   where id = p_job.id;
+  if exists (select from stillwake.pipelines q where q.name = p_job.pipeline and q.concurrency is not null) then
+    perform stillwake.free_caps(array[p_job.pipeline]);
+  end if;
   if p_job.pause is not null then
     return stillwake.pause_queued(p_job.id, p_job.pause ->> 'reason', p_job.pause ->> 'by', (p_job.pause ->> 'resume_at')::timestamptz);
   end if;
-  -- Also for a later time: a worker that sleeps until its own next_due() must learn of an earlier one.
-  if p_run_at < 'infinity' then
+  -- Also for a later time: a worker that sleeps until its own next_due() must learn of an earlier one. Also if its pool
+  -- has a cap, because another job may start now.
+  if p_run_at < 'infinity' or exists (select from stillwake.pools o where o.name = p_job.pool and o.concurrency is not null) then
     perform stillwake.hint(p_job.pool);
   end if;
   return 'queued';
@@ -348,6 +352,8 @@ declare
   v_nos        integer[];
   v_webhooks   uuid[];
   v_told       boolean;
+  v_capped     text[];
+  v_pools      text[];
 begin
   with ends as materialized (
     select * from rows from (unnest(p_jobs), unnest(p_epochs), unnest(p_leases), unnest(p_outputs), unnest(p_missing))
@@ -359,7 +365,8 @@ begin
   ), keep as materialized (
     -- Computed once per pipeline, not once per job.
     select p.name, stillwake.forget_on(v_now, case p_state when 'completed' then p.keep_completed when 'failed' then p.keep_failed
-      else p.keep_cancelled end) as forget_on, exists (select from stillwake.endpoint_pipelines w where w.pipeline = p.name) as told
+      else p.keep_cancelled end) as forget_on, exists (select from stillwake.endpoint_pipelines w where w.pipeline = p.name) as told,
+      p.concurrency is not null as capped
     from stillwake.pipelines p where p.name = any (array(select distinct g.pipeline from gone g))
   ), kept as (
     insert into stillwake.ended_jobs (id, forget_on, state, created_at, run_at, expires_at, started_at, claimed_at, ended_at, lease_id,
@@ -379,8 +386,12 @@ begin
     array_agg(g.key_slot) filter (where g.key_slot is not null),
     array_agg(g.parent_id) filter (where g.parent_id is not null), array_agg(g.spawn) filter (where g.parent_id is not null),
     array_agg(g.child_no) filter (where g.parent_id is not null),
-    array_agg(g.id) filter (where g.webhooks is not null), (select bool_or(k.told) from keep k)
-  into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_slots, v_parents, v_spawns, v_nos, v_webhooks, v_told from gone g;
+    array_agg(g.id) filter (where g.webhooks is not null), (select bool_or(k.told) from keep k),
+    array_agg(g.pipeline) filter (where g.lease_id is not null and g.pipeline in (select k.name from keep k where k.capped)),
+    array(select o.name from stillwake.pools o where o.concurrency is not null
+      and o.name = any (array(select distinct r.pool from gone r where r.lease_id is not null)))
+  into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_slots, v_parents, v_spawns, v_nos, v_webhooks, v_told, v_capped, v_pools
+  from gone g;
 
   -- The children of a failed or cancelled job are not needed any more.
   if p_state <> 'completed' then
@@ -403,6 +414,10 @@ begin
   if v_keys is not null then
     perform stillwake.pass_key_slots(v_pipelines, v_keys, v_slots, p_state = 'completed');
   end if;
+  if v_capped is not null then
+    perform stillwake.free_caps(v_capped);
+  end if;
+  perform stillwake.hint(p) from unnest(v_pools) p;
   perform stillwake.hint_watchers(v_jobs);
   return query select e.job, e.lease from unnest(v_jobs, v_leases) as e (job, lease);
 end

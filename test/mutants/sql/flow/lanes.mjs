@@ -68,9 +68,36 @@ export const mutants = [
   {
     name: "a pipeline cap is counted without a lock",
     killedBy: "test/flow/gates-interleave.test.ts",
-    old: `perform pg_advisory_xact_lock(stillwake.cap_lock(p.name))
-    from (`,
-    new: "perform stillwake.cap_lock(p.name) from (",
+    old: "perform pg_advisory_xact_lock(stillwake.cap_lock(n)) from unnest(v_capped) n;",
+    new: "",
+  },
+  {
+    name: "the jobs that a claim takes are not counted for their cap",
+    killedBy: "test/flow/caps.test.ts",
+    only: "is right after every way",
+    old: "  if v_caps and ids <> '{}' then",
+    new: "  if false then",
+  },
+  {
+    name: "a wrong count of a cap stays wrong",
+    killedBy: "test/flow/caps.test.ts",
+    only: "corrected within a minute",
+    old: "c.counted_at > p_now - interval '1 minute'",
+    new: "c.counted_at > p_now - interval '1 day'",
+  },
+  {
+    name: "every claim counts the running jobs of its capped pipelines",
+    killedBy: "test/flow/caps.test.ts",
+    only: "reads none of the running jobs",
+    old: "c.counted_at > p_now - interval '1 minute'",
+    new: "c.counted_at > p_now",
+  },
+  {
+    name: "the end of a job at a cap hints no worker",
+    killedBy: "test/flow/caps.test.ts",
+    only: "without a poll (completed)",
+    old: "if v_full <> '{}' then",
+    new: "if false then",
   },
   {
     name: "every claim starts at the first lane",

@@ -4,6 +4,27 @@ export const killedBy = "test/model/model.test.ts";
 
 export const mutants = [
   {
+    name: "a job that ends is not subtracted from the count of its cap",
+    killedBy: "test/flow/caps.test.ts",
+    only: "is right after every way",
+    old: "  if v_capped is not null then",
+    new: "  if false then",
+  },
+  {
+    name: "a job that is requeued is not subtracted from the count of its cap",
+    killedBy: "test/flow/caps.test.ts",
+    only: "is right after every way",
+    old: "perform stillwake.free_caps(array[p_job.pipeline]);",
+    new: "null;",
+  },
+  {
+    name: "the end of a job in a pool at its cap hints no worker",
+    killedBy: "test/flow/caps.test.ts",
+    only: "of a pool lets",
+    old: "  perform stillwake.hint(p) from unnest(v_pools) p;\n",
+    new: "",
+  },
+  {
     name: "a job moves to a larger pool that does not exist",
     killedBy: "test/orchestrator/machine-calls.test.ts",
     old: "select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger_pool'",
