@@ -37,6 +37,7 @@ export class Listener {
   readonly #options: ListenerOptions;
   readonly #stopping = new AbortController();
   #ready = false;
+  #readySince = 0;
   #loop: Promise<void> | undefined;
 
   constructor(options: ListenerOptions) {
@@ -45,6 +46,11 @@ export class Listener {
 
   get ready(): boolean {
     return this.#ready;
+  }
+
+  /** How long the current session has been ready; 0 without one. */
+  get readyForMs(): number {
+    return this.#ready ? performance.now() - this.#readySince : 0;
   }
 
   open(): void {
@@ -94,6 +100,7 @@ export class Listener {
       await onListening?.(client);
       if (signal.aborted) return false;
       this.#ready = true;
+      this.#readySince = performance.now();
       onReady();
       for (;;) {
         await Promise.race([this.#pause(pingMs), lost]);

@@ -67,6 +67,11 @@ export class WorkerPresence {
     return this.#listener.ready;
   }
 
+  /** How long this worker has been connected without interruption. */
+  get readyForMs(): number {
+    return this.#listener.readyForMs;
+  }
+
   open(): void {
     this.#listener.open();
   }

@@ -17,6 +17,8 @@ export interface FaultProxy extends AsyncDisposable {
   /** The target's URL with the proxy's host and port. */
   url: string;
   port: number;
+  /** The URL of the server that new connections reach; set it to another one to test a failover. */
+  target: string;
   /** Bytes withheld by a mode are delivered when the mode ends. */
   mode: FaultProxyMode;
   /** Milliseconds that every chunk is delayed, in each direction. */
@@ -52,8 +54,6 @@ interface Pair {
 /** Starts a proxy in front of `target`, a URL such as postgres://user:password@host:port/database. */
 export async function faultProxy(target: string): Promise<FaultProxy> {
   const url = new URL(target);
-  const host = url.hostname;
-  const targetPort = Number(url.port || 5432);
   const pairs = new Set<Pair>();
   const frozen = new Set<Pair>();
   const cuts = new Set<Cut>();
@@ -66,7 +66,8 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
       client.resetAndDestroy();
       return;
     }
-    const server = net.connect(targetPort, host);
+    const { hostname, port } = new URL(proxy.target);
+    const server = net.connect(Number(port || 5432), hostname);
     const pair = { client, server };
     pairs.add(pair);
     for (const socket of [client, server]) {
@@ -120,6 +121,7 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
   const proxy: FaultProxy = {
     url: "",
     port: 0,
+    target,
     mode: "pass",
     latencyMs: 0,
     connections: () => pairs.size,

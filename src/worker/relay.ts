@@ -210,6 +210,7 @@ async function workWithin(
     worker,
     presence: () => null,
     hintsArrive: () => false,
+    connectedForMs: () => 0,
     onBusy: () => {},
     onIdle: () =>
       void nextDueInMs(database, claimable).then(

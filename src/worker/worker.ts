@@ -159,6 +159,7 @@ export class Worker {
       worker: this.name,
       presence: () => this.#presence?.presence ?? null,
       hintsArrive: () => this.#presence?.ready ?? false,
+      connectedForMs: () => Math.min(this.#database.reachableForMs, this.#presence?.readyForMs ?? 0),
       onIdle: () => this.#onIdle(),
       onBusy: () => this.#stopIdleTimer(),
     });

@@ -18,7 +18,7 @@ await client.query(`do $$ begin execute format('create function since_start(time
 const interleaver = await Interleaver.open(database.url, 3);
 
 // As a function, because planning the same few statements again took most of the time.
-const tables = ["live_jobs", "leases", "ended_jobs", "ended_attempts", "checkpoints", "feed"];
+const tables = ["live_jobs", "leases", "outages", "ended_jobs", "ended_attempts", "checkpoints", "feed"];
 await client.query(`create schema saved;
   ${tables.map((table) => `create table saved.${table} (like stillwake.${table});`).join("\n")}
   create function saved.restore() returns void language plpgsql as $$ begin

@@ -6,10 +6,12 @@ import { describe, expect, it } from "vitest";
 import { migrate } from "../../src/db/migrate.ts";
 import { startPostgres } from "../../src/postgres/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { claim, connect, enqueue, first, outcomes, prepareJobs, readJob, settle } from "../model/actors.ts";
+import { claim, connect, enqueue, first, outcomes, prepareJobs, readJob, settle, writes } from "../model/actors.ts";
 import { violations } from "../model/invariants.ts";
 import { temporaryDirectory } from "../support/cleanup.ts";
 import { freshDatabase } from "../support/database/database.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
+import { waitDatabaseTime } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
@@ -96,6 +98,75 @@ describe("recovery", () => {
   });
 });
 
+describe("recovery after outages", () => {
+  it("requeues the job of a worker that died before several restarts, and leaves that of one that heartbeats between them", async () => {
+    const server = await startPostgresServer();
+    const span = "3 seconds";
+    const held = await withClient(server.url, async (own) => {
+      await own.query("select stillwake.register_pipeline('long')");
+      const jobs = [await enqueue(own, "long"), await enqueue(own, "long")];
+      const [dead] = await claim(own, "dead", ["long"], { lease: span });
+      const [living] = await claim(own, "living", ["long"], { lease: span });
+      expect([dead!.job, living!.job]).toEqual(jobs);
+      return { dead: dead!, living: living! };
+    });
+    const recovered: unknown[] = [];
+    // Each restart comes before the length of a lease has passed since the one before.
+    for (let restart = 0; restart < 3; restart++) {
+      await server.kill("SIGQUIT");
+      await server.start();
+      await withClient(server.url, async (own) => {
+        await writes.heartbeat!.send(own, held.living);
+        await waitDatabaseTime(own, "1700 milliseconds");
+        recovered.push(await first(own, "select stillwake.recover()", []));
+      });
+    }
+    expect(recovered).toEqual([0, 1, 0]);
+    await withClient(server.url, async (own) => {
+      expect(await readJob(own, held.dead.job)).toMatchObject({ state: "queued", crashes: 1 });
+      expect(await readJob(own, held.living.job)).toMatchObject({ state: "running", crashes: 0 });
+    });
+  });
+
+  it("waits for the length of a lease when no lease anywhere was extended and its caller was cut off too", async () => {
+    const held = await startJob();
+    const recoverUnsure = () => first(client, "select stillwake.recover(p_except => '{null}')", []);
+    await letLeaseRunOut();
+    expect(await recoverUnsure()).toBe(0);
+    await travel(client, "10s");
+    expect(await recoverUnsure()).toBe(0);
+    await travel(client, "1ms");
+    expect(await recoverUnsure()).toBe(1);
+    expect(await readJob(client, held.job)).toMatchObject({ state: "queued", crashes: 1 });
+  });
+
+  it("does not wait when another worker has extended its lease meanwhile", async () => {
+    const dead = await startJob();
+    await enqueue(client, "sturdy");
+    const living = await take("w2");
+    await travel(client, "5s");
+    await writes.heartbeat!.send(client, living);
+    await travel(client, "5001ms");
+    expect(await first(client, "select stillwake.recover(p_except => '{null}')", [])).toBe(1);
+    expect((await readJob(client, dead.job)).state).toBe("queued");
+  });
+
+  it("waits after the first late heartbeat of a worker, when no other could send one either", async () => {
+    const early = await startJob();
+    await enqueue(client, "sturdy");
+    const late = await take("w2");
+    await letLeaseRunOut();
+    await travel(client, "1m");
+    await writes.heartbeat!.send(client, early);
+    expect(await first(client, "select stillwake.recover()", [])).toBe(0);
+    await travel(client, "9s");
+    await writes.heartbeat!.send(client, late);
+    await travel(client, "1001ms");
+    expect(await first(client, "select stillwake.recover()", [])).toBe(1);
+    expect(await readJob(client, late.job)).toMatchObject({ state: "running", crashes: 0 });
+  });
+});
+
 describe("expiry", () => {
   it("ends a job that was not started, and never one that was started, however it was requeued", async () => {
     const started = await startJob("sturdy", { expires_in: "1 minute" });
@@ -169,10 +240,10 @@ describe("an id", () => {
   });
 });
 
-async function withClient(url: string, work: (client: pg.Client) => Promise<void>): Promise<void> {
+async function withClient<Result>(url: string, work: (client: pg.Client) => Promise<Result>): Promise<Result> {
   const own = await connect(url);
   try {
-    await work(own);
+    return await work(own);
   } finally {
     await own.end();
   }

@@ -14,12 +14,13 @@ const empty = await testDatabase({ server: inject("server"), prefix: "watchdog_e
 beforeAll(buildPackage);
 afterAll(() => empty.drop());
 
-/** Enqueues a job whose lease expired a minute ago. */
+/** Enqueues a job whose lease expired a minute ago, and whose worker had time for a heartbeat since. */
 async function enqueueLostJob(): Promise<string> {
   const { id } = await stillwake.enqueue(contract, null);
   const { rowCount } = await client.query("select from stillwake.claim('gone', 'default', '{watched}', 1, '1 second')");
   expect(rowCount).toBe(1);
   await client.query("update stillwake.leases set until = now() - interval '1 minute', span = '1 millisecond'");
+  await client.query("insert into stillwake.outages values (now() - interval '30 seconds', '', now())");
   return id;
 }
 

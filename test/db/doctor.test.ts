@@ -102,6 +102,8 @@ describe("the doctor", () => {
       remedy: expect.stringMatching(/stillwake\.watchdog\(\)/),
     });
     await sql.query("select stillwake.watchdog()");
+    await travel(sql, "16s");
+    await sql.query("select stillwake.watchdog()");
     expect(await find("leases")).toMatchObject({ level: "ok" });
     expect(await find("upkeep")).toMatchObject({ level: "ok" });
   });

@@ -31,7 +31,7 @@ await client.query(`do $$ begin execute format('create function since_start(time
   as $f$ select case when $1 = ''infinity'' then -1 else extract(epoch from $1 - %L::timestamptz) * 1000 end $f$', stillwake.now()); end $$`);
 const interleaver = await Interleaver.open(database.url, 3);
 
-const tables = ["live_jobs", "leases", "ended_jobs", "ended_attempts", "feed", "idempotency_keys"];
+const tables = ["live_jobs", "leases", "outages", "ended_jobs", "ended_attempts", "feed", "idempotency_keys"];
 await client.query(`create schema saved;
   ${tables.map((table) => `create table saved.${table} (like stillwake.${table});`).join("\n")}
   create function saved.restore() returns void language plpgsql as $$ begin

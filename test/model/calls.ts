@@ -9,12 +9,14 @@ export interface ClaimOptions {
   pipelines: string[];
   limit: number;
   lease: number;
+  /** The worker was not connected for a while: it cannot tell dead workers from those that could not send heartbeats. */
+  cutOff?: boolean;
 }
 
 /** Returned in queue order: priority, waiting time, id. */
 export function claim(world: World, options: ClaimOptions, leaseId: string): Job[] {
   // It recovers in bounded number, but more than a game has jobs.
-  recover(world, Number.POSITIVE_INFINITY, options.pool);
+  recover(world, Number.POSITIVE_INFINITY, options.pool, options.cutOff);
   expire(world, Number.POSITIVE_INFINITY, options.pool);
   if (world.pausedPools.has(options.pool)) return [];
   returnDue(world, options.pool);
@@ -68,12 +70,29 @@ function isDue(world: World, job: Job): boolean {
 /** An expired lease is recovered only when a call checks for it; until then its worker can continue. */
 export function expiredLeases(world: World, pool: string | null): Lease[] {
   return [...world.leases.values()]
-    .filter((lease) => lease.until < world.now && (pool === null || lease.pool === pool))
+    .filter((lease) => lease.until < world.now && !mayLive(world, lease) && (pool === null || lease.pool === pool))
     .sort((a, b) => a.until - b.until);
 }
 
-export function recover(world: World, limit: number, pool: string | null): number {
+/** After an outage its worker has the length of the lease to send a heartbeat. Later outages do not prolong that. */
+function mayLive(world: World, { until, span }: Lease): boolean {
+  const first = Math.min(...world.outages.filter((endedAt) => endedAt > until - span));
+  return world.now <= first + span && Number.isFinite(first);
+}
+
+/** `silence`: no lease anywhere being valid counts as an outage, once after each heartbeat or claim. */
+export function noteOutage(world: World, silence: boolean): void {
+  if (world.promoted) world.outages.push(world.now);
+  world.promoted = false;
+  const leases = [...world.leases.values()];
+  if (!silence || leases.some(({ until }) => until >= world.now)) return;
+  const isCovered = ({ until, span }: Lease) => world.outages.some((endedAt) => endedAt > until - span);
+  if (!leases.every(isCovered)) world.outages.push(world.now);
+}
+
+export function recover(world: World, limit: number, pool: string | null, cutOff = false): number {
   let count = 0;
+  if ([...world.leases.values()].some(({ until }) => until < world.now)) noteOutage(world, cutOff);
   for (const lease of expiredLeases(world, pool).slice(0, limit)) {
     for (const id of [...lease.jobs]) {
       settleHeld(world, world.jobs.get(id)!, { outcome: "lost", failure: "LEASE_EXPIRED" });
@@ -92,7 +111,7 @@ function expirable(world: World, pool: string | null): Job[] {
 
 /** The effects of the watchdog on jobs. It should never find a free key slot with a waiting job. */
 export function watchdog(world: World): { recovered: number; expired: number } {
-  const recovered = recover(world, Number.POSITIVE_INFINITY, null);
+  const recovered = recover(world, Number.POSITIVE_INFINITY, null, true);
   return { recovered, expired: expire(world, Number.POSITIVE_INFINITY, null) };
 }
 
@@ -121,6 +140,8 @@ export interface Verdict {
 }
 
 export function heartbeat(world: World, handles: Handle[]): Verdict[] {
+  const named = handles.flatMap(({ lease }) => world.leases.get(lease) ?? []);
+  if (named.some(({ until }) => until < world.now)) noteOutage(world, true);
   for (const { lease: id } of handles) {
     const lease = world.leases.get(id);
     if (lease) lease.until = world.now + lease.span;

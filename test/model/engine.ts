@@ -63,7 +63,8 @@ export class Engine {
     if (this.#laned) await this.#removeLanes();
     if (this.#resets++ % 10 === 9) await this.#client.query(`vacuum ${tables.join(", ")}`);
     await this.#client.query(`${tables.map((table) => `delete from ${table}`).join("; ")};
-      update stillwake.pools set paused_at = null; update stillwake.test_clock set shift = '0'; select setseed(0.5)`);
+      update stillwake.pools set paused_at = null; delete from stillwake.outages where ended_at <> started_at;
+      update stillwake.outages set timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8); update stillwake.test_clock set shift = '0'; select setseed(0.5)`);
   }
 
   /** Gives a pool lanes, as the first gated pipeline does: in the pool "gpu" it is that of the jobs, in "default" another. */
@@ -129,13 +130,16 @@ export class Engine {
   }
 
   claim(options: ClaimOptions) {
-    return this.call<ClaimedRow>("select * from stillwake.claim($1, $2, $3, $4, $5)", claimValues(options));
+    return this.call<ClaimedRow>(
+      "select * from stillwake.claim($1, $2, $3, $4, $5, p_held => $6)",
+      claimValues(options),
+    );
   }
 
   /** Claimed jobs; before them, if settlements were refused, a row without a job that lists those. */
   settleAndClaim(settlements: Settlement[], options: ClaimOptions) {
     return this.call<ClaimedRow & { refused: string[] | null }>(
-      "select * from stillwake.settle_and_claim($1, $2, $3, $4, $5, $6)",
+      "select * from stillwake.settle_and_claim($1, $2, $3, $4, $5, $6, p_held => $7)",
       [JSON.stringify(settlements.map(settlementValue)), ...claimValues(options)],
     );
   }
@@ -178,6 +182,11 @@ export class Engine {
     return this.ask<string>("stillwake.progress($1, $2, $3, $4)", [job, epoch, lease, { fraction }]);
   }
 
+  /** As if another server had written the tables so far. */
+  async promote(): Promise<void> {
+    await this.#client.query("update stillwake.outages set timeline = '00000000'");
+  }
+
   async travel(ms: number): Promise<void> {
     await this.#client.query("update stillwake.test_clock set shift = shift + $1", [milliseconds(ms)]);
   }
@@ -202,8 +211,8 @@ function withoutNulls(labels: (string | null)[]) {
   return labels.some((label) => label !== null) ? labels : undefined;
 }
 
-function claimValues({ worker, pool, pipelines, limit, lease }: ClaimOptions): unknown[] {
-  return [worker, pool, pipelines, limit, milliseconds(lease)];
+function claimValues({ worker, pool, pipelines, limit, lease, cutOff }: ClaimOptions): unknown[] {
+  return [worker, pool, pipelines, limit, milliseconds(lease), cutOff ? [null] : []];
 }
 
 function settlementValue({ job, epoch, lease, ...outcome }: Settlement): object {

@@ -38,7 +38,7 @@ export async function playGames(
 ): Promise<GameResult> {
   const settings = checking(runs);
   const hits: Hits = {
-    ...{ refused: 0, late: 0, repeated: 0, poisoned: 0, exhausted: 0, recovered: 0, strays: 0 },
+    ...{ refused: 0, late: 0, repeated: 0, poisoned: 0, exhausted: 0, recovered: 0, strays: 0, outages: 0 },
     ...{ joined: 0, spared: 0, waited: 0, replaced: 0, rejected: 0, admitted: 0 },
   };
   const played: GameResult = { games: settings.numRuns, moves: 0, longest: 0, hits };

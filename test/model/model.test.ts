@@ -18,7 +18,7 @@ describe("leases", () => {
       engine,
       FULL ? 3000 : 150,
       { maxJobs: 7, atOnce: 1, keys: [null, null, null, "k"] },
-      ["refused", "late", "repeated", "poisoned", "exhausted", "recovered", "strays"],
+      ["refused", "late", "repeated", "poisoned", "exhausted", "recovered", "strays", "outages"],
     );
     recordFigure("model: games against the model", games, "", `${moves} moves, the longest game ${longest}`);
     recordFigure("model: calls made", engine.calls);

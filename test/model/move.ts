@@ -16,6 +16,8 @@ export interface Hits {
   recovered: number;
   /** Jobs whose transaction committed after their pool got lanes. */
   strays: number;
+  /** Outages that a recovery or a heartbeat has noticed. */
+  outages: number;
   /** Jobs that found their key taken, by what happened to them. */
   joined: number;
   spared: number;

@@ -180,8 +180,8 @@ const watchdog = commandOf({
       [],
     );
     const acts = (rows as { act: string; count: string; note: string }[]).filter(({ count }) => count !== "0");
-    real.hits.recovered += calls.expiredLeases(world, null).length;
     const { recovered, expired } = countingEnds(world, real, () => calls.watchdog(world));
+    real.hits.recovered += recovered;
     const wanted = { recovered, expired, admitted: 0 };
     const counts = Object.keys(wanted).map((act) => [act, Number(acts.find((row) => row.act === act)?.count ?? 0)]);
     return { said: Object.fromEntries(counts), should: wanted, what: null };
@@ -197,6 +197,17 @@ const nextDue = commandOf({
     const past = (due: number | string | null) =>
       typeof due === "number" && world.lanedPools.size > 0 ? Math.max(due, world.now) : due;
     return { said: past(said), should: past(calls.nextDue(world, pool)), what: pool };
+  },
+});
+
+/** The server is another one on a new timeline. The next recovery notices it. */
+const promotion = commandOf({
+  name: "promotion",
+  args: fc.constant(null),
+  async make(world, { engine }) {
+    await engine.promote();
+    world.promoted = true;
+    return { said: null, should: null, what: null };
   },
 });
 
@@ -216,6 +227,6 @@ export const otherMoves = (arrivals: Arrivals) => {
   return [
     ...[enqueue, enqueue, enqueue, enqueue, travel, travel, travel, travel, recover, recover],
     ...[enqueueOpen(arrivals), commitOpen, giveLanes],
-    ...[cancel, cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog],
+    ...[cancel, cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog, promotion],
   ];
 };

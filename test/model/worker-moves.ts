@@ -18,6 +18,7 @@ const claimOptions: fc.Arbitrary<calls.ClaimOptions> = fc.record({
   ),
   limit: fc.integer({ min: 1, max: 4 }),
   lease: fc.constantFrom(5000, 5000, 10_000, 30_000),
+  cutOff: fc.constantFrom(false, false, true),
 });
 
 const claim = commandOf({
@@ -32,8 +33,11 @@ const claim = commandOf({
 type ClaimedRows = { job_id: string; lease_id: string; epoch: string | number; attempt: number; crashes: number }[];
 
 function compareClaim(world: World, real: Real, options: calls.ClaimOptions, rows: ClaimedRows) {
-  real.hits.recovered += calls.expiredLeases(world, options.pool).length;
+  const before = world.leases.size;
+  const noticed = world.outages.length;
   const jobs = countingEnds(world, real, () => calls.claim(world, options, rows[0]?.lease_id ?? "none"));
+  real.hits.recovered += Math.max(0, before + Math.min(jobs.length, 1) - world.leases.size);
+  real.hits.outages += world.outages.length - noticed;
   return {
     said: rows.map((row) => [row.job_id, Number(row.epoch), row.attempt, row.crashes]),
     should: jobs.map((job) => [job.id, job.epoch, job.attempt, job.crashes]),

@@ -85,6 +85,10 @@ export interface World {
   lanedPools: Set<string>;
   /** Enqueued in a transaction that is still open, by a statement that did not see whether its pool has lanes now. */
   open: { pipeline: string; id: string; at: number; laned: boolean } | null;
+  /** When outages ended, as far as a recovery or a heartbeat has noticed. */
+  outages: number[];
+  /** The server was promoted, and no recovery has noticed it yet. */
+  promoted: boolean;
   handles: Handle[];
   /** How many ids were passed to enqueue, used or not. */
   ids: number;
@@ -138,6 +142,8 @@ export function newWorld(): World {
     pausedPools: new Set(),
     lanedPools: new Set(),
     open: null,
+    outages: [],
+    promoted: false,
     handles: [],
     ids: 0,
     admitted: 0,

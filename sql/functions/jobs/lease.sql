@@ -4,27 +4,36 @@
 -- then wanted to settle would deadlock.
 
 -- Extends the given leases and returns what the worker must react to: 'lost' (stop; no further write is accepted),
--- 'cancel' or 'pause'. An expired lease that was not recovered is simply extended. A lease whose row stays locked is
--- not extended ('busy'): the transaction that holds it, such as the user's transaction in job.tx, also prevents its
--- recovery, and the other leases must not wait for it. p_presence: see hold_presence(). Locks: leases by id; after half
--- a second only those that are not locked.
+-- 'cancel' or 'pause'. An expired lease that was not recovered is simply extended. A lease whose row stays locked (by
+-- job.tx, or a settlement that waits) is reported as 'busy': its heartbeat is stored apart and counts for recovery, and
+-- the other leases do not wait for it. p_presence: see hold_presence(). Locks: leases by id; after half a second only
+-- those that are not locked.
 create or replace function stillwake.heartbeat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_presence bigint default null)
 returns table (job_id uuid, verdict text, reason text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
 declare
+  v_now    timestamptz := stillwake.now();
   v_leases uuid[] := p_leases;
 begin
   begin
     perform from stillwake.leases l where l.id = any (p_leases) order by l.id for update;
   exception when lock_not_available then
     v_leases := array(select l.id from stillwake.leases l where l.id = any (p_leases) order by l.id for update skip locked);
+    insert into stillwake.locked_heartbeats (lease_id, until)
+    select l.id, v_now + l.span from stillwake.leases l where l.id = any (p_leases) and l.id <> all (v_leases);
   end;
   -- A delayed heartbeat: its worker has a newer session by now and does not wait for this response.
   if exists (select from stillwake.leases l
     where l.id = any (v_leases) and (abs(l.presence), l.presence < 0) > (abs(p_presence), p_presence < 0)) then
     return;
   end if;
+  -- If the lease has expired, its worker lives and could not send heartbeats. If no other could, the others may live too.
+  perform stillwake.note_outage(exists (select from stillwake.leases l where l.id = any (v_leases) and l.until < v_now));
   update stillwake.leases l set until = stillwake.now() + l.span, presence = p_presence, absent_since = null where l.id = any (v_leases);
+  if exists (select from stillwake.locked_heartbeats) then
+    delete from stillwake.locked_heartbeats h where h.ctid = any (array(select o.ctid from stillwake.locked_heartbeats o
+      where o.lease_id = any (v_leases) or o.until < v_now - interval '1 hour' for update skip locked));
+  end if;
   return query
   select b.job, case when j.id is null then 'lost' when j.cancel is not null then 'cancel' when j.pause is not null then 'pause'
     else 'busy' end, coalesce(j.cancel ->> 'reason', j.pause ->> 'reason')
@@ -63,9 +72,44 @@ begin
 end
 $$;
 
+-- Records the end of an outage that is not recorded yet: the server was started or promoted, or, with p_silence, no lease
+-- anywhere is valid. Only the first outage after the last heartbeat of a lease counts for it (see may_live()): what was
+-- dead before an outage is not kept by the next ones.
+create or replace function stillwake.note_outage(p_silence boolean) returns void
+language plpgsql as $$
+declare
+  v_now      timestamptz := stillwake.now();
+  v_timeline text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+  v_started  timestamptz := pg_postmaster_start_time();
+  v_last     text;
+begin
+  if not exists (select from stillwake.outages o where o.timeline = v_timeline and o.started_at = v_started) then
+    select o.timeline into v_last from stillwake.outages o order by o.ended_at desc limit 1;
+    delete from stillwake.outages o where o.ended_at < v_now - interval '7 days';
+    -- A promoted standby was started long before its promotion, whose time it does not record.
+    insert into stillwake.outages (ended_at, timeline, started_at)
+    values (case when v_last <> v_timeline then v_now else v_started end, v_timeline, v_started) on conflict do nothing;
+  end if;
+  if p_silence and not exists (select from stillwake.leases l where l.until >= v_now)
+    and exists (select from stillwake.leases l where not exists (select from stillwake.outages o where o.ended_at > l.until - l.span)) then
+    insert into stillwake.outages (ended_at, timeline, started_at) values (v_now, v_timeline, v_started) on conflict do nothing;
+  end if;
+end
+$$;
+
+-- Whether the worker of a lease that has expired, or whose session is gone, may be alive: it could not send heartbeats
+-- until the length of the lease ago, or its last one met a locked row.
+create or replace function stillwake.may_live(p_lease stillwake.leases, p_now timestamptz) returns boolean
+language sql stable as $$
+  select coalesce(p_now <= p_lease.span
+      + (select min(o.ended_at) from stillwake.outages o where o.ended_at > p_lease.until - p_lease.span), false)
+    or exists (select from stillwake.locked_heartbeats h where h.lease_id = p_lease.id and h.until >= p_now)
+$$;
+
 -- Requeues the jobs of at most p_limit expired leases, at most p_jobs jobs, or fails those that reached their crash
--- limit. Returns the number of jobs. After a restart of Postgres every worker has the length of its lease to heartbeat
--- first. p_except: leases of the caller.
+-- limit. Returns the number of jobs. After an outage every worker has the length of its lease to heartbeat first.
+-- p_except: leases of the caller. A null among them, or instead of them: the caller cannot tell whether workers could
+-- reach the database while leases expired; if no lease anywhere is valid, it counts as an outage.
 -- Locks: leases, skipping locked ones (a worker that is writing at this moment is alive); then their jobs.
 create or replace function stillwake.recover(p_limit integer default 100, p_pool text default null,
   p_jobs integer default 1000, p_except uuid[] default '{}') returns integer
@@ -75,10 +119,16 @@ declare
   v_lease stillwake.leases;
   v_count integer := 0;
 begin
+  -- Usually none, in any pool, and this check is all it costs. A restart is recorded before the next one, see may_live().
+  if not exists (select from stillwake.leases l where l.until < v_now)
+    and exists (select from stillwake.outages o where o.started_at = pg_postmaster_start_time()) then
+    return 0;
+  end if;
+  perform stillwake.note_outage(p_except is null or array_position(p_except, null) is not null);
   for v_lease in
     select * from stillwake.leases l
-    where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)
-      and l.id <> all (coalesce(p_except, '{}'))
+    where l.until < v_now and not stillwake.may_live(l, v_now) and (p_pool is null or l.pool = p_pool)
+      and l.id <> all (coalesce(array_remove(p_except, null), '{}'))
     order by l.until limit p_limit for update skip locked
   loop
     exit when v_count >= p_jobs;
@@ -101,29 +151,36 @@ $$;
 -- heartbeat. If the lock is free, the worker is probably gone, seconds before its lease expires. It is only probable: a
 -- broken session and a dead worker look the same. So the worker has p_grace to heartbeat again, with the higher key of
 -- its next session, or with the negated old key while it has no session. The fence prevents any harm of a wrong guess.
--- Returns the number of recovered jobs, and of other workers left to watch.
+-- A lease that has expired is left to recover(): after an outage of the network all sessions are gone. p_worker: the
+-- caller, null if it is not a worker. Returns the number of recovered jobs, and of other workers left to watch.
 -- Locks: leases of absent workers, skipping locked ones; then their jobs.
 create or replace function stillwake.recover_absent(p_worker text, p_grace interval default '400 milliseconds')
 returns table (recovered integer, watched integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now   timestamptz := stillwake.now();
-  v_last  bigint;
-  v_lease stillwake.leases;
+  v_now      timestamptz := stillwake.now();
+  v_presence bigint;
+  v_lease    stillwake.leases;
 begin
   recovered := 0;
   watched := 0;
-  for v_lease in select * from stillwake.leases l where l.worker <> p_worker and l.presence > 0 order by l.presence limit 1000 loop
-    watched := watched + (v_lease.presence is distinct from v_last)::integer;
-    v_last := v_lease.presence;
-    continue when not pg_try_advisory_xact_lock_shared(v_lease.presence) or v_now <= pg_postmaster_start_time() + v_lease.span;
-    select * into v_lease from stillwake.leases l where l.id = v_lease.id and l.presence = v_lease.presence for update skip locked;
-    continue when not found;
-    if v_lease.absent_since is null then
-      update stillwake.leases set absent_since = v_now where id = v_lease.id;
-    elsif v_lease.absent_since <= v_now - p_grace then
-      recovered := recovered + stillwake.recover_lease(v_lease, 1000);
-    end if;
+  for v_presence in
+    select l.presence from stillwake.leases l where l.worker is distinct from p_worker and l.presence > 0
+    group by l.presence order by l.presence limit 1000
+  loop
+    watched := watched + 1;
+    continue when not pg_try_advisory_xact_lock_shared(v_presence);
+    perform stillwake.note_outage(false);
+    for v_lease in
+      select * from stillwake.leases l
+      where l.presence = v_presence and l.until >= v_now and not stillwake.may_live(l, v_now) order by l.id for update skip locked
+    loop
+      if v_lease.absent_since is null then
+        update stillwake.leases set absent_since = v_now where id = v_lease.id;
+      elsif v_lease.absent_since <= v_now - p_grace then
+        recovered := recovered + stillwake.recover_lease(v_lease, 1000);
+      end if;
+    end loop;
   end loop;
   return next;
 end

@@ -73,7 +73,7 @@ begin
     return next;
   end loop;
   act := 'recovered';
-  count := stillwake.recover(1000);
+  count := stillwake.recover(1000, p_except => null);
   note := 'jobs of workers without a heartbeat';
   return next;
   act := 'expired';

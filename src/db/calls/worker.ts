@@ -57,8 +57,8 @@ export interface ClaimRequest {
   cursor?: string | null;
   /** A fresh random uuid; default: a new one. */
   leaseId?: string;
-  /** The leases of the worker, which its own claim does not recover. */
-  held?: string[];
+  /** The leases of the worker, which its own claim does not recover; with a null it cannot tell an outage from dead workers. */
+  held?: (string | null)[];
 }
 
 /** Settles finished jobs and claims the next ones: one round trip, one commit. */
@@ -305,7 +305,7 @@ export async function runDueSchedules(database: Database, pool: string): Promise
 }
 
 /** `held`: leases of the caller, which a statement that was sent before a freeze of the caller must not recover after it. */
-export async function recoverStale(database: Database, pool: string, held: string[]): Promise<number> {
+export async function recoverStale(database: Database, pool: string, held: (string | null)[]): Promise<number> {
   // Not after an outage: if it was longer than a lease, the caller's own leases look expired until it heartbeats.
   const [row] = await database.repeat<{ count: number }>(
     `select ${database.schema}.recover($1, $2, 1000, $3) as count`,

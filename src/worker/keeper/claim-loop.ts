@@ -28,6 +28,8 @@ export interface ClaimLoopOptions {
   active(): number;
   /** The leases of the jobs whose code runs. */
   held(): Iterable<string>;
+  /** This worker was not connected for the length of a lease: others may have been cut off too. */
+  maySeeOutage(): boolean;
   /** Awaited before a claim, because a claim recovers expired leases: see Heartbeat.ensureFresh(). */
   ensureFresh(): Promise<void> | undefined;
   onClaimed(job: ClaimedJob, pool: string, claimedAt: number): void;
@@ -93,9 +95,13 @@ export class ClaimLoop {
     return this.#claiming && this.#freeSlots <= 0;
   }
 
-  /** The leases of this worker: those of its jobs, and those that claims in flight may have taken. */
-  get held(): string[] {
-    return [...this.#requestedLeases, ...this.#options.held()];
+  /**
+   * The leases of this worker: those of its jobs, and those that claims in flight may have taken. With a null it cannot
+   * tell whether other workers could reach Postgres: see recover() in lease.sql.
+   */
+  get held(): (string | null)[] {
+    const unsure = this.#options.maySeeOutage() ? [null] : [];
+    return [...this.#requestedLeases, ...this.#options.held(), ...unsure];
   }
 
   /** The number of finished attempts that Postgres refuses to settle. */

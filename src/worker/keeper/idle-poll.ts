@@ -21,7 +21,7 @@ export interface IdlePollOptions {
   /** Awaited before expired leases are recovered: see Heartbeat.ensureFresh(). */
   ensureFresh(): Promise<void> | undefined;
   /** The leases of this worker. */
-  held(): string[];
+  held(): (string | null)[];
   /** There may be work. */
   onDue(): void;
 }

@@ -51,6 +51,8 @@ export interface KeeperOptions {
   maxClaims: number;
   presence(): string | null;
   hintsArrive(): boolean;
+  /** How long this worker has been connected to Postgres without interruption; 0 if it does not know. */
+  connectedForMs(): number;
   /** No job runs and a claim found none. */
   onIdle(): void;
   /** A job was started. */
@@ -100,6 +102,7 @@ export class Keeper {
       request: { ...claimable, worker, lease: `${leaseMs} milliseconds` },
       active: () => this.#active,
       held: () => this.#heldLeases(),
+      maySeeOutage: () => options.connectedForMs() < leaseMs,
       onClaimed: (job, pool, claimedAt) => this.#start(job, pool, claimedAt),
       onPresenceChanged: () => this.#heartbeat.sendNow(),
       onSettled: (finished, refused) => this.#onSettled(finished, refused),

@@ -12,21 +12,21 @@ export const mutants = [
   {
     name: "recovery takes leases that have not expired",
     killedBy: "test/model/model.test.ts",
-    old: "where l.until < v_now and v_now >",
-    new: "where v_now >",
+    old: "where l.until < v_now and not stillwake.may_live(l, v_now) and",
+    new: "where not stillwake.may_live(l, v_now) and",
   },
   {
     name: "recovery does not check the lease again after locking it",
     killedBy: "test/claim/interleave.test.ts",
-    old: `where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)
-      and l.id <> all (coalesce(p_except, '{}'))
+    old: `where l.until < v_now and not stillwake.may_live(l, v_now) and (p_pool is null or l.pool = p_pool)
+      and l.id <> all (coalesce(array_remove(p_except, null), '{}'))
     order by l.until limit p_limit for update skip locked`,
     new: `where l.id = any (array(select d.id from stillwake.leases d where d.until < v_now and (p_pool is null or d.pool = p_pool)))
     order by l.until limit p_limit for update`,
   },
   {
     name: "a claim recovers leases that its worker holds",
-    old: "and l.id <> all (coalesce(p_except, '{}'))",
+    old: "and l.id <> all (coalesce(array_remove(p_except, null), '{}'))",
     new: "",
   },
   {
@@ -61,8 +61,39 @@ export const mutants = [
   },
   {
     name: "an outage of Postgres counts as the death of every worker",
-    old: "v_now > pg_postmaster_start_time() + l.span",
-    new: "true",
+    old: "if not exists (select from stillwake.outages o where o.timeline = v_timeline and o.started_at = v_started) then",
+    new: "if false then",
+  },
+  {
+    name: "a promotion does not count as an outage",
+    killedBy: "test/model/model.test.ts",
+    old: "values (case when v_last <> v_timeline then v_now else v_started end,",
+    new: "values (v_started,",
+  },
+  {
+    name: "every restart keeps the leases of workers that were dead before",
+    old: "(select min(o.ended_at) from stillwake.outages o",
+    new: "(select max(o.ended_at) from stillwake.outages o",
+  },
+  {
+    name: "a worker that was cut off takes the jobs of those that were cut off with it",
+    old: "p_except is null or array_position(p_except, null) is not null",
+    new: "p_except is null",
+  },
+  {
+    name: "leases are never recovered while no worker extends one",
+    old: " and exists (select from stillwake.leases l where not exists (select from stillwake.outages o where o.ended_at > l.until - l.span)) then\n    insert",
+    new: " then\n    delete from stillwake.outages; insert",
+  },
+  {
+    name: "the first late heartbeat after an outage exposes the other workers",
+    old: "perform stillwake.note_outage(exists (select from stillwake.leases l where l.id = any (v_leases) and l.until < v_now));",
+    new: "perform stillwake.note_outage(false);",
+  },
+  {
+    name: "a heartbeat that meets a locked lease counts as silence",
+    old: "or exists (select from stillwake.locked_heartbeats h where h.lease_id = p_lease.id and h.until >= p_now)",
+    new: "",
   },
   {
     name: "a broken session counts as the death of its worker",
@@ -79,8 +110,8 @@ export const mutants = [
   {
     name: "a restart of Postgres counts as the end of all sessions",
     killedBy: "test/claim/worker-calls.test.ts",
-    old: "or v_now <= pg_postmaster_start_time() + v_lease.span",
-    new: "",
+    old: "and l.until >= v_now and not stillwake.may_live(l, v_now) order by",
+    new: "and l.until >= v_now order by",
   },
   {
     name: "a heartbeat waits for a locked lease",
