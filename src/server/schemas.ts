@@ -267,10 +267,12 @@ export const Schedule = apiType("Schedule", {
 export const Endpoint = apiType("Endpoint", {
   name: z.string(),
   url: z.string().nullable(),
+  origins: z.array(z.string()),
   headers: z.array(z.string()),
   body: json,
   on: z.array(z.enum(["completed", "failed", "cancelled"])),
   pipelines: z.array(z.string()),
+  tenant: z.string().nullable(),
   secrets: count,
   disabledAt: nullableTimestamp,
   disabledReason: z.string().nullable(),

@@ -41,7 +41,12 @@ beforeAll(async () => {
       tenant,
       randomBytes(32),
     ]);
+    await owner.query("select stillwake.set_endpoint($1, $2)", [
+      `of-${tenant}`,
+      { tenant, url: `https://${tenant}.example/` },
+    ]);
     for (const act of [
+      { actor: "operator", act: "setEndpoint", target: `of-${tenant}`, after: { tenant } },
       { actor: tenant, token: "01890000-0000-7000-8000-000000000000", tenant, act: "job.cancel", target: jobs.failed },
       { actor: "operator", act: "job.retry", target: jobs.failed, before: { tenant } },
     ]) {
@@ -111,6 +116,7 @@ describe("erasing a tenant", () => {
     expect(rows).toEqual([
       { actor: "erased", act: "job.cancel", ...empty },
       { actor: "operator", act: "job.retry", ...empty },
+      { actor: "operator", act: "setEndpoint", ...empty },
     ]);
   });
 

@@ -47,7 +47,7 @@ describe("a key of another tenant", () => {
       const theirs = await sw.enqueue(work, { mine: true }, { tenant: "globex", key, delay: "1h" });
       await sw.enqueue(work, {}, { tenant: "globex", idempotencyKey: `theirs-${onConflict}`, delay: "1h" });
       const before = await everything();
-      const webhook = { endpoint: "full", url: "https://attacker.example.com/hook" };
+      const webhook = "https://attacker.example.com/hook";
       const refused = await call("acme", "POST", "/v1/jobs", {
         pipeline: "work",
         key,
@@ -99,6 +99,45 @@ describe("a key of another tenant", () => {
     });
     expect(third.status).toBe(201);
     expect((await sw.get(first.json.id)).state).toBe("cancelled");
+  });
+});
+
+describe("a webhook that a tenant's token requests", () => {
+  const enqueue = (webhook: unknown) => call("acme", "POST", "/v1/jobs", { pipeline: "work", webhook, delay: "1h" });
+
+  beforeAll(async () => {
+    const headers = { authorization: "Bearer of-the-installation" };
+    await sw.webhooks.set("house-url", { url: "https://billing.example.com/hook", headers });
+    await sw.webhooks.set("house-origins", { origins: ["https://n8n.example.com"], headers });
+    await sw.webhooks.set("of-globex", { tenant: "globex" });
+    await sw.webhooks.set("of-acme", {
+      tenant: "acme",
+      origins: ["https://acme.example.com"],
+      headers: { "x-key": "1" },
+    });
+  });
+
+  it.each([
+    { endpoint: "full", url: "https://attacker.example.com/" },
+    { endpoint: "house-url" },
+    { endpoint: "house-url", url: "https://billing.example.com/admin/refund?all=1" },
+    { endpoint: "house-origins", url: "https://n8n.example.com/" },
+    { endpoint: "of-globex", url: "https://attacker.example.com/" },
+    { endpoint: "missing" },
+  ])("cannot use an endpoint that is not the tenant's, and the error lists no others: %j", async (webhook) => {
+    const refused = await enqueue(webhook);
+    expect(refused).toMatchObject({ status: 400, json: { code: "INVALID_INPUT", field: "endpoint" } });
+    expect(refused.json.detail).toBe(`Endpoint "${webhook.endpoint}" does not exist for tenant "acme"`);
+    expect(refused.json.remedy).toBe("Known endpoints: of-acme. An admin creates endpoints of a tenant.");
+  });
+
+  it("uses the tenant's endpoints on their origins, and bare URLs while the endpoint default has nothing to protect", async () => {
+    expect((await enqueue({ endpoint: "of-acme", url: "https://acme.example.com/a" })).status).toBe(201);
+    expect((await enqueue({ endpoint: "of-acme", url: "https://attacker.example.com/" })).status).toBe(400);
+    expect((await enqueue("https://anywhere.example.com/")).status).toBe(201);
+    await sw.webhooks.set("default", { origins: ["https://n8n.example.com"], headers: { "x-api-key": "secret" } });
+    expect((await enqueue("https://n8n.example.com/")).status).toBe(400);
+    await sw.webhooks.set("default", { origins: [], headers: {} });
   });
 });
 

@@ -175,6 +175,11 @@ describe("an endpoint", () => {
     ["a header that signs", "bad", { headers: { "Webhook-Id": "x" } }, "headers.Webhook-Id"],
     ["a header that makes the request", "bad", { headers: { host: "x" } }, "headers.host"],
     ["a header with a line break", "bad", { headers: { "x-a": "1\r\nx-b: 2" } }, "headers.x-a"],
+    ["headers without a URL and without origins", "bad", { headers: { "x-api-key": "x" } }, "origins"],
+    ["an origin with a path", "bad", { origins: ["https://example.com/hooks"] }, "origins"],
+    ["an origin that is none", "bad", { origins: ["example.com"] }, "origins"],
+    ["an empty tenant", "bad", { tenant: "" }, "tenant"],
+    ["the endpoint of bare URLs and a tenant", "default", { tenant: "acme" }, "tenant"],
     ["an end that is none", "bad", { on: ["done"] }, "on"],
     ["no end at all", "bad", { on: [] }, "on"],
     ["a body that is a text", "bad", { body: "json" }, "body"],
@@ -245,6 +250,7 @@ describe("the body", () => {
     const receiver = await startReceiver();
     const { secret } = await stillwake.webhooks.set("digest", {
       headers: { "x-api-key": "n8n" },
+      origins: [receiver.url],
       body: { task_id: "$id", status: "$STATE", result: "$output", error: "$error", for: "$input.n", price: "$$5" },
       on: ["completed", "failed"],
     });
@@ -472,6 +478,46 @@ describe("an endpoint whose URL changes", () => {
     const { id } = await name("https://a.example.com/other");
     await stillwake.cancel(id);
     expect((await listed(id)).url).toBe("https://a.example.com/other");
+  });
+
+  it("without a URL sends its headers only to the origins that it names", async () => {
+    await stillwake.webhooks.set("several", {
+      origins: ["https://One.example.com:443", "https://two.example.com:8443"],
+      headers: { "x-api-key": "secret" },
+    });
+    await stillwake.webhooks.disable("several");
+    const name = (url: string) => stillwake.enqueue(task, { n: 1 }, { webhook: { endpoint: "several", url } });
+    for (const url of ["https://one.example.com/a", "https://ONE.example.com:443/b", "https://two.example.com:8443/"]) {
+      await stillwake.cancel((await name(url)).id);
+    }
+    for (const url of ["https://evil.example.com/", "http://one.example.com/", "https://two.example.com/"]) {
+      await expect(name(url)).rejects.toMatchObject({ code: "INVALID_INPUT", field: "webhook.url" });
+    }
+  });
+
+  it("does not send headers that it gets later to the URL of an earlier job", async () => {
+    const receiver = await startReceiver();
+    await stillwake.webhooks.set("later", {});
+    await ended("completed", { webhook: { endpoint: "later", url: `${receiver.url}/early` } });
+    await stillwake.webhooks.set("later", { url: "https://own.example.com/", headers: { "x-api-key": "secret" } });
+    await sender().flush();
+    expect(receiver.received.map(({ path, headers }) => [path, headers["x-api-key"]])).toEqual([["/early", undefined]]);
+  });
+
+  it("of a tenant is used by jobs of that tenant only, by name and by pipeline", async () => {
+    await stillwake.webhooks.set("of-acme", { url: "https://acme.example/", tenant: "acme", pipelines: ["task"] });
+    await stillwake.webhooks.disable("of-acme");
+    const webhook = { endpoint: "of-acme" };
+    for (const options of [{ webhook }, { webhook, tenant: "globex" }]) {
+      await expect(stillwake.enqueue(task, { n: 1 }, options)).rejects.toMatchObject({ field: "webhook.endpoint" });
+    }
+    const urls = async (options: Parameters<typeof ended>[1]) =>
+      (await stillwake.webhooks.list({ job: await ended("completed", options) })).map(({ url }) => url);
+    expect(await urls({ tenant: "acme", webhook })).toEqual(["https://acme.example/"]);
+    expect(await urls({ tenant: "acme" })).toEqual(["https://acme.example/"]);
+    expect(await urls({ tenant: "globex" })).toEqual([]);
+    expect(await urls({})).toEqual([]);
+    await stillwake.webhooks.set("of-acme", { pipelines: [] });
   });
 });
 

@@ -108,7 +108,9 @@ begin
   perform stillwake.read_integer(v_options, 'priority', -1000, 1000);
   perform stillwake.read_integer(v_options, 'max_attempts', 1, 1000);
   perform stillwake.read_on_conflict(v_options);
-  perform stillwake.read_webhook(v_options);
+  perform stillwake.read_webhook(v_options, coalesce(stillwake.read_labels(v_options, 'tenant', 1),
+    stillwake.labels_of(jsonb_build_array(p_settings -> 'input'), p.tenant_paths, 'tenant')))
+  from stillwake.pipelines p where p.name = p_settings ->> 'pipeline';
   if stillwake.read_duration(v_options, 'expires_in') = '0' then
     perform stillwake.refuse('SW001', 'expires_in is zero', 'expires_in', 'A job must be able to start before it expires.');
   end if;

@@ -226,9 +226,19 @@ begin
     v_job_keys := stillwake.read_labels(p_options, 'key', v_count);
     v_tenants := stillwake.read_labels(p_options, 'tenant', v_count);
     v_pipeline.on_conflict := coalesce(stillwake.read_on_conflict(p_options), v_pipeline.on_conflict);
-    v_row.webhooks := stillwake.read_webhook(p_options);
     v_row.tenant := p_options ->> 'bound_to';
     v_again := coalesce(p_options -> 'again' = 'true', false);
+  end if;
+
+  if v_pipeline.key_paths is not null and not p_options ?| '{key,keys}' then
+    v_job_keys := stillwake.labels_of(p_inputs, v_pipeline.key_paths, 'key');
+  end if;
+  if v_pipeline.tenant_paths is not null and not p_options ?| '{tenant,tenants}' then
+    v_tenants := stillwake.labels_of(p_inputs, v_pipeline.tenant_paths, 'tenant');
+  end if;
+  -- These depend on the tenants.
+  if p_options ?| '{webhook,idempotency_keys}' then
+    v_row.webhooks := stillwake.read_webhook(p_options, v_tenants);
     v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_own);
     if v_keys is not null then
       v_ids := array(
@@ -237,13 +247,6 @@ begin
         left join stillwake.idempotency_keys k on k.pipeline = p_pipeline and k.key = i.key
         order by i.n);
     end if;
-  end if;
-
-  if v_pipeline.key_paths is not null and not p_options ?| '{key,keys}' then
-    v_job_keys := stillwake.labels_of(p_inputs, v_pipeline.key_paths, 'key');
-  end if;
-  if v_pipeline.tenant_paths is not null and not p_options ?| '{tenant,tenants}' then
-    v_tenants := stillwake.labels_of(p_inputs, v_pipeline.tenant_paths, 'tenant');
   end if;
 
   -- An id that was not created just now may belong to an existing job, live or ended: check before and after the

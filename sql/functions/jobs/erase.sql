@@ -1,4 +1,4 @@
--- Erasing a tenant: its jobs with all their rows, its schedules and tokens, and everything about it in the audit log.
+-- Erasing a tenant: its jobs with all their rows, its schedules, tokens and endpoints, and everything about it in the audit log.
 --
 --   cancel live jobs -> wait until they end -> return the store prefixes of one batch -> the caller removes these objects
 --     -> delete the rows of that batch -> next batch … -> over
@@ -119,7 +119,12 @@ begin
     before = null, after = null, address = null
   where a.tenant = p_tenant or a.act = 'createToken' and a.before ->> 'tenant' = p_tenant
     or a.act in ('setBudget', 'clearBudget') and a.target = p_tenant
-      and coalesce(a.after ->> 'scope', a.before ->> 'scope', 'tenant') = 'tenant';
+      and coalesce(a.after ->> 'scope', a.before ->> 'scope', 'tenant') = 'tenant'
+    or a.act in ('setEndpoint', 'rotateSecret', 'disableEndpoint', 'enableEndpoint')
+      and a.target in (select n.name from stillwake.endpoints n where n.tenant = p_tenant);
+  -- Last: a webhook without its endpoint would be sent without a signature.
+  delete from stillwake.webhook_lanes l where l.endpoint in (select n.name from stillwake.endpoints n where n.tenant = p_tenant);
+  delete from stillwake.endpoints n where n.tenant = p_tenant;
   delete from stillwake.tokens t where t.tenant = p_tenant;
   over := true;
   return next;

@@ -27,8 +27,10 @@ language sql volatile as $$
 $$;
 
 -- Creates or changes an endpoint; absent settings keep their value. Settings: url (null: each job passes its own),
--- secret (generated when absent; a different one rotates), headers (an object of strings), body ("thin", "full" or a
--- template, see check_template()), on (the states it receives), pipelines (it receives all their jobs; requires a url).
+-- origins (that the URL of a job may have, besides that of url; required for headers without a url), secret (generated
+-- when absent; a different one rotates), headers (an object of strings), body ("thin", "full" or a template, see
+-- check_template()), on (the states it receives), pipelines (it receives all their jobs; requires a url), tenant (only
+-- jobs of this tenant use it, and callers bound to a tenant use no others; null for the whole installation).
 -- Returns the secret of a new endpoint, null otherwise. p_made: the secret for a new endpoint without one, so that a
 -- caller may repeat the call. Raises SW001.
 create or replace function stillwake.set_endpoint(p_name text, p_settings jsonb default '{}', p_made text default null) returns text
@@ -40,7 +42,7 @@ declare
   v_pipelines text[];
   v_secret    text;
 begin
-  perform stillwake.check_options(p_settings, array['url', 'secret', 'headers', 'body', 'on', 'pipelines']);
+  perform stillwake.check_options(p_settings, array['url', 'origins', 'secret', 'headers', 'body', 'on', 'pipelines', 'tenant']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" is not a valid endpoint name', coalesce(p_name, 'null')), 'endpoint',
       'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
@@ -49,7 +51,18 @@ begin
   v_new := v_old;
   v_new.name := p_name;
   v_new.url := case when p_settings ? 'url' then stillwake.read_webhook_url(p_settings -> 'url', 'url') else v_old.url end;
+  v_new.origins := coalesce(stillwake.read_origins(p_settings -> 'origins'), v_old.origins, '{}');
   v_new.headers := coalesce(stillwake.read_headers(p_settings -> 'headers'), v_old.headers, '{}');
+  if v_new.headers <> '{}' and v_new.url is null and v_new.origins = '{}' then
+    perform stillwake.refuse('SW001', format('Endpoint "%s" has headers, but neither a url nor origins', p_name), 'origins',
+      'Headers are sent only to origins that the endpoint names: set url, or origins such as ["https://hooks.example.com"].');
+  end if;
+  perform stillwake.check_length(p_settings, 'tenant');
+  v_new.tenant := case when p_settings ? 'tenant' then p_settings ->> 'tenant' else v_old.tenant end;
+  if p_name = 'default' and v_new.tenant is not null then
+    perform stillwake.refuse('SW001', 'Endpoint "default" cannot belong to a tenant', 'tenant',
+      'Every job with a bare URL uses it: create another endpoint for the tenant.');
+  end if;
   v_new.body := coalesce(nullif(p_settings -> 'body', 'null'), v_old.body, '"thin"');
   perform stillwake.check_template(v_new.body);
   v_new.states := coalesce(stillwake.read_names(p_settings, 'on'), v_old.states, '{completed,failed,cancelled}');
@@ -63,10 +76,10 @@ begin
     perform stillwake.refuse('SW001', format('Endpoint "%s" has no url for the jobs of %s', p_name, v_pipelines[1]), 'url',
       'Set its url, or pass one with each job.');
   end if;
-  insert into stillwake.endpoints (name, url, headers, body, states, created_at, updated_at)
-  values (p_name, v_new.url, v_new.headers, v_new.body, v_new.states, v_now, v_now)
-  on conflict (name) do update set url = excluded.url, headers = excluded.headers, body = excluded.body, states = excluded.states,
-    updated_at = v_now;
+  insert into stillwake.endpoints (name, url, origins, headers, body, states, tenant, created_at, updated_at)
+  values (p_name, v_new.url, v_new.origins, v_new.headers, v_new.body, v_new.states, v_new.tenant, v_now, v_now)
+  on conflict (name) do update set url = excluded.url, origins = excluded.origins, headers = excluded.headers, body = excluded.body,
+    states = excluded.states, tenant = excluded.tenant, updated_at = v_now;
   delete from stillwake.endpoint_pipelines p where p.endpoint = p_name and p.pipeline <> all (v_pipelines);
   insert into stillwake.endpoint_pipelines (pipeline, endpoint) select n, p_name from unnest(v_pipelines) n on conflict do nothing;
   if p_settings ->> 'secret' is not null and v_old.name is not null then
@@ -149,13 +162,17 @@ begin
 end
 $$;
 
-create or replace function stillwake.refuse_unknown_endpoint(p_name text) returns void
+-- p_tenant: the tenant the caller is bound to, which sees no other endpoints.
+create or replace function stillwake.refuse_unknown_endpoint(p_name text, p_tenant text default null) returns void
 language plpgsql as $$
 declare
-  v_known text := (select string_agg(name, ', ' order by name) from (select name from stillwake.endpoints order by name limit 20) k);
+  v_known text := (select string_agg(k.name, ', ' order by k.name) from (select n.name from stillwake.endpoints n
+    where p_tenant is null or n.tenant = p_tenant order by n.name limit 20) k);
 begin
-  perform stillwake.refuse('SW001', format('Endpoint "%s" does not exist', coalesce(p_name, 'null')), 'endpoint',
-    format('Known endpoints: %s. Create it with stillwake.set_endpoint(name, settings).', coalesce(v_known, 'none')));
+  perform stillwake.refuse('SW001', format('Endpoint "%s" does not exist%s', coalesce(p_name, 'null'),
+      case when p_tenant is not null then format(' for tenant "%s"', p_tenant) else '' end), 'endpoint',
+    format('Known endpoints: %s. %s', coalesce(v_known, 'none'), case when p_tenant is null
+      then 'Create it with stillwake.set_endpoint(name, settings).' else 'An admin creates endpoints of a tenant.' end));
 end
 $$;
 
@@ -182,12 +199,14 @@ begin
 end
 $$;
 
--- The webhook of a job from its options, a URL or { endpoint, url }, as an array of one; null when absent. The endpoint
--- "default" is created when it is first needed.
-create or replace function stillwake.read_webhook(p_options jsonb) returns jsonb
+-- The webhook of jobs from their options, a URL or { endpoint, url }, as an array of one; null when absent. The endpoint
+-- "default" is created when it is first needed. A caller bound to a tenant (bound_to) uses the endpoints of that tenant
+-- and, for a bare URL, "default" as long as it has nothing to protect. p_tenants: the tenants of the jobs.
+create or replace function stillwake.read_webhook(p_options jsonb, p_tenants text[]) returns jsonb
 language plpgsql as $$
 declare
   v_webhook  jsonb := p_options -> 'webhook';
+  v_bound    text := p_options ->> 'bound_to';
   v_name     text := 'default';
   v_url      text;
   v_endpoint stillwake.endpoints;
@@ -207,16 +226,51 @@ begin
   select * into v_endpoint from stillwake.endpoints where name = v_name;
   if not found and v_name = 'default' then
     perform stillwake.set_endpoint('default');
-  elsif not found then
-    perform stillwake.refuse_unknown_endpoint(v_name);
+  elsif not found or v_bound is not null and v_endpoint.tenant is distinct from v_bound
+    and not (v_name = 'default' and v_endpoint.url is null and v_endpoint.origins = '{}' and v_endpoint.headers = '{}') then
+    perform stillwake.refuse_unknown_endpoint(v_name, v_bound);
+  elsif v_endpoint.tenant is not null and (p_tenants is null
+    or exists (select from unnest(p_tenants) t where t is distinct from v_endpoint.tenant)) then
+    perform stillwake.refuse('SW001', format('Endpoint "%s" belongs to one tenant, to which the job does not belong', v_name),
+      'webhook.endpoint', 'Name an endpoint of the tenant of the job, or one that belongs to no tenant.');
   end if;
-  if substring(v_url from '^[^/]+//[^/?#]+') <> substring(v_endpoint.url from '^[^/]+//[^/?#]+') then
-    perform stillwake.refuse('SW001', format('The URL is not on the origin of endpoint "%s"', v_name), 'webhook.url',
-      'Its headers and signature are for its own receiver only: use a URL of that origin, or another endpoint.');
+  if not stillwake.endpoint_allows(v_endpoint, v_url) then
+    perform stillwake.refuse('SW001', format('The URL is not on an origin of endpoint "%s"', v_name), 'webhook.url',
+      'Its headers and signature are for its own receivers only: use a URL on such an origin, add the origin, or use another endpoint.');
   elsif v_url is null and v_endpoint.url is null then
     perform stillwake.refuse('SW001', format('Endpoint "%s" has no url', v_name), 'webhook.url', 'Pass one with the job.');
   end if;
   return jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('endpoint', v_name, 'url', v_url)));
+end
+$$;
+
+-- Whether a job's URL is on an origin that the endpoint names; null for the URL of the endpoint itself. An endpoint that
+-- names none allows every URL, unless it has headers.
+create or replace function stillwake.endpoint_allows(p_endpoint stillwake.endpoints, p_url text) returns boolean
+language sql immutable as $$
+  select p_url is null or case when p_endpoint.url is null and p_endpoint.origins = '{}' then p_endpoint.headers = '{}'
+    else stillwake.url_origin(p_url) = any (p_endpoint.origins || coalesce(stillwake.url_origin(p_endpoint.url), '')) end
+$$;
+
+-- Scheme, host and port in lower case, without the default port.
+create or replace function stillwake.url_origin(p_url text) returns text
+language sql immutable as $$
+  select regexp_replace(lower(substring(p_url from '^[^/]+//[^/?#]+')), '^(https://.*):443$|^(http://.*):80$', '\1\2')
+$$;
+
+-- Origins such as "https://hooks.example.com"; null when absent.
+create or replace function stillwake.read_origins(p_origins jsonb) returns text[]
+language plpgsql immutable as $$
+begin
+  if p_origins is null or p_origins = 'null' then
+    return null;
+  elsif jsonb_typeof(p_origins) <> 'array' or jsonb_array_length(p_origins) > 100
+    or exists (select from jsonb_array_elements(p_origins) o
+      where coalesce(o #>> '{}' !~ '^[^/]+//[^/?#]+$' or stillwake.read_webhook_url(o, 'origins') is null, true)) then
+    perform stillwake.refuse('SW001', 'origins must be an array of at most 100 origins', 'origins',
+      'Write only scheme, host and port, such as "https://hooks.example.com".');
+  end if;
+  return array(select distinct stillwake.url_origin(o #>> '{}') from jsonb_array_elements(p_origins) o order by 1);
 end
 $$;
 
@@ -434,7 +488,7 @@ begin
       union all
       select p.endpoint, null from stillwake.endpoint_pipelines p where p.pipeline = e.pipeline and p_joined is null
     ) a join stillwake.endpoints n on n.name = a.endpoint
-    where e.state = any (n.states) and coalesce(a.url, n.url) is not null
+    where e.state = any (n.states) and coalesce(a.url, n.url) is not null and (n.tenant is null or n.tenant = e.tenant)
   ) t
   where e.id = any (p_jobs) and not (p_joined is not null and exists (
     select from stillwake.webhooks w where w.job_id = e.id and w.endpoint = t.name and w.url is not distinct from t.url
@@ -517,7 +571,9 @@ begin
       )
       update stillwake.webhooks w set sender = p_sender, epoch = w.epoch + 1, attempts = w.attempts + 1, next_at = v_now + p_span
       from due d where w.id = d.id
-      returning w.id, w.epoch, w.attempts, w.endpoint, coalesce(w.url, v_endpoint.url), w.lane, v_failing, w.body, v_endpoint.headers,
+      returning w.id, w.epoch, w.attempts, w.endpoint, coalesce(w.url, v_endpoint.url), w.lane, v_failing, w.body,
+        -- The endpoint may have got its headers after the job named its URL.
+        case when stillwake.endpoint_allows(v_endpoint, w.url) then v_endpoint.headers else '{}' end,
         array(select s.secret from stillwake.endpoint_secrets s
           where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now)
           order by s.expires_at desc nulls first limit 2);
@@ -706,7 +762,7 @@ select n.name, n.url, array(select jsonb_object_keys(n.headers) order by 1) as h
     where s.endpoint = n.name and (s.expires_at is null or s.expires_at > stillwake.now()))::integer as secrets,
   n.disabled_at, n.disabled_reason, coalesce((select max(l.failures) from stillwake.webhook_lanes l where l.endpoint = n.name), 0)
     as failures,
-  n.created_at, n.updated_at
+  n.created_at, n.updated_at, n.origins, n.tenant
 from stillwake.endpoints n;
 
 -- Created at installation: otherwise the first job with a bare URL, in a long transaction, would block all others.

@@ -73,6 +73,7 @@ const webhookColumns: readonly Column<apiTypes.Webhook>[] = [
 const endpointColumns: readonly Column<apiTypes.Endpoint>[] = [
   { title: "ENDPOINT", value: ({ name }) => name, elastic: true },
   { title: "URL", value: ({ url }) => url ?? "set per job", elastic: true },
+  { title: "TENANT", value: ({ tenant }) => tenant, elastic: true, optional: true },
   { title: "ON", value: ({ on }) => (on.length === 3 ? "all final states" : on.join(", ")) },
   { title: "PIPELINES", value: ({ pipelines }) => pipelines.join(", "), elastic: true },
   { title: "SECRETS", value: ({ secrets }) => secrets, right: true },

@@ -113,11 +113,15 @@ export type WebhookBody = "thin" | "full" | Readonly<Record<string, unknown>> | 
 export interface Endpoint {
   name: string;
   url: string | null;
+  /** Origins that the URL of a job may have, besides that of `url`. */
+  origins: string[];
   /** The names of its headers. */
   headers: string[];
   body: WebhookBody;
   on: FinalState[];
   pipelines: string[];
+  /** The tenant it belongs to; null for the whole installation. */
+  tenant: string | null;
   /** How many secrets sign: two during a rotation. */
   secrets: number;
   /** Since when its webhooks are held. */
@@ -131,7 +135,7 @@ export interface Endpoint {
 export async function readEndpoints(database: Database): Promise<Endpoint[]> {
   return readValues<Endpoint>(
     database,
-    `select name, url, headers, body, states as on, pipelines, secrets, disabled_at, disabled_reason, failures, created_at
+    `select name, url, origins, headers, body, states as on, pipelines, tenant, secrets, disabled_at, disabled_reason, failures, created_at
     from ${database.schema}.webhook_endpoints order by name`,
   );
 }

@@ -23,11 +23,13 @@ export const setEndpoint = operation({
   summary: "Creates or changes an endpoint; the secret of a new endpoint is returned only here",
   body: z.strictObject({
     url: z.string().max(2000).nullable().optional(),
+    origins: z.array(z.string().max(300)).max(100).optional(),
     secret: z.string().max(200).optional(),
     headers: z.record(z.string().max(200), z.string().max(4000)).optional(),
     body: z.union([z.enum(["thin", "full"]), z.record(z.string(), schemas.Json), z.array(schemas.Json)]).optional(),
     on: z.array(z.enum(["completed", "failed", "cancelled"])).optional(),
     pipelines: z.array(label).max(1000).optional(),
+    tenant: label.nullable().optional(),
   }),
   response: z.object({ name: z.string(), secret: z.string().nullable() }),
   audit: withoutSecrets,

@@ -49,8 +49,46 @@ export const mutants = [
   {
     name: "the headers of an endpoint are sent to any URL that a job names",
     only: "to other hosts",
-    old: "<> substring(v_endpoint.url from '^[^/]+//[^/?#]+') then",
-    new: "<> substring(v_endpoint.url from '^[^/]+//[^/?#]+') and false then",
+    old: "if not stillwake.endpoint_allows(v_endpoint, v_url) then",
+    new: "if false then",
+  },
+  {
+    name: "an endpoint without a URL and origins sends its headers to any URL",
+    only: "gets later|without a URL and without origins",
+    old: "if v_new.headers <> '{}' and v_new.url is null and v_new.origins = '{}' then",
+    new: "if false then",
+  },
+  {
+    name: "headers that an endpoint gets later are sent to the URL of an earlier job",
+    only: "gets later",
+    old: "case when stillwake.endpoint_allows(v_endpoint, w.url) then v_endpoint.headers else '{}' end",
+    new: "v_endpoint.headers",
+  },
+  {
+    name: "an endpoint of a tenant receives the jobs of all tenants",
+    only: "of that tenant only",
+    old: " and (n.tenant is null or n.tenant = e.tenant)",
+    new: "",
+  },
+  {
+    name: "a job names the endpoint of another tenant",
+    only: "of that tenant only",
+    old: "  elsif v_endpoint.tenant is not null and (p_tenants is null",
+    new: "  elsif false and (p_tenants is null",
+  },
+  {
+    name: "a tenant's token names any endpoint",
+    killedBy: "test/server/tenants.test.ts",
+    only: "not the tenant's",
+    old: "v_bound is not null and v_endpoint.tenant is distinct from v_bound",
+    new: "false and v_endpoint.tenant is distinct from v_bound",
+  },
+  {
+    name: "a tenant's token posts to the shared endpoint of bare URLs, whatever it protects",
+    killedBy: "test/server/tenants.test.ts",
+    only: "nothing to protect",
+    old: "and not (v_name = 'default' and v_endpoint.url is null and v_endpoint.origins = '{}' and v_endpoint.headers = '{}') then",
+    new: "and not (v_name = 'default') then",
   },
   {
     name: "any sender may record a delivery",

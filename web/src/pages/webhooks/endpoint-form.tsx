@@ -10,7 +10,7 @@ import type { EndpointSecret } from "../webhooks.tsx";
 
 export const endpointPath = (name: string, rest = "") => `/v1/endpoints/${encodeURIComponent(name)}${rest}`;
 
-const fields = ["endpoint", "name", "url", "body", "headers", "on", "pipelines"];
+const fields = ["endpoint", "name", "url", "origins", "tenant", "body", "headers", "on", "pipelines"];
 const endStates = ["completed", "failed", "cancelled"] as const;
 
 export function EndpointForm({
@@ -43,6 +43,10 @@ export function EndpointForm({
     if (headers === undefined) return setError(invalidField("headers", "Enter one header per line, as name: value"));
     const settings = {
       url: value("url") || null,
+      origins: value("origins")
+        .split(/[\s,]+/)
+        .filter(Boolean),
+      tenant: value("tenant") || null,
       body,
       on: data.getAll("on"),
       pipelines: data.getAll("pipelines"),
@@ -89,6 +93,29 @@ export function EndpointForm({
             maxLength={2000}
           />
         )}
+      </Field>
+      <Field
+        name="origins"
+        label="Origins"
+        help="Other origins that the URL of a job may have, separated by spaces. Headers are sent to named origins only."
+        error={fieldError(error, "origins")}
+      >
+        {(props) => (
+          <input
+            {...props}
+            placeholder="https://hooks.example.com"
+            defaultValue={endpoint?.origins.join(" ") ?? ""}
+            autoComplete="off"
+          />
+        )}
+      </Field>
+      <Field
+        name="tenant"
+        label="Tenant"
+        help="Empty: for the whole installation. Otherwise only for jobs of this tenant."
+        error={fieldError(error, "tenant")}
+      >
+        {(props) => <input {...props} defaultValue={endpoint?.tenant ?? ""} maxLength={500} autoComplete="off" />}
       </Field>
       <CheckboxGroup
         name="on"

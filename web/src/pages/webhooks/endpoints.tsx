@@ -72,11 +72,13 @@ export function EndpointPanel({
   );
 }
 
-function Target({ endpoint: { url, headers, body } }: { endpoint: api.Endpoint }) {
+function Target({ endpoint: { url, origins, headers, body, tenant } }: { endpoint: api.Endpoint }) {
   const kind = typeof body === "string" ? escapeText(body) : "custom";
   return (
     <div className="lines">
       {url === null ? <span>set by each job</span> : <span className="untrusted">{escapeText(url)}</span>}
+      {origins.length > 0 && <span className="soft untrusted">on {escapeText(origins.join(", "))}</span>}
+      {tenant !== null && <span className="soft untrusted">of tenant {escapeText(tenant)}</span>}
       <span className="soft">
         {kind} body
         {headers.length > 0 && <span className="untrusted">, with {escapeText(headers.join(", "))}</span>}
