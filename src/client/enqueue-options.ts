@@ -20,18 +20,15 @@ export interface EnqueueOptions {
   priority?: number;
   pool?: string;
   attempts?: number;
-  /** At most `keyLimit` active jobs of the pipeline have the same key. Default: the contract's key of the input. */
+  /** At most `keyLimit` active jobs of the pipeline and tenant have the same key. Default: the contract's key of the input. */
   key?: string;
   /** What happens if the key is taken. Default: the contract's. */
   onConflict?: OnConflict;
   /** The tenant of the job. Tenants take turns. Default: the contract's tenant of the input. */
   tenant?: string;
-  /**
-   * The tenant the call is made for. Jobs of other tenants are neither joined, replaced nor returned, whatever their
-   * keys: the whole call fails with KEY_TAKEN instead.
-   */
+  /** The tenant the call is made for: the jobs belong to it, and `webhook` can name endpoints of this tenant only. */
   boundTo?: string;
-  /** A second call with the same key and pipeline returns the first call's job. */
+  /** A second call with the same key, pipeline and tenant returns the first call's job. */
   idempotencyKey?: string;
   /** Receives a webhook when the job ends: a URL, or an endpoint of `sw.webhooks`, optionally with a URL. */
   webhook?: string | { endpoint?: string; url?: string };

@@ -156,7 +156,7 @@ describe("an idempotency key", () => {
     const callers = Array.from({ length: 20 }, (_, n) => (n % 2 ? stillwake : other));
     const results = await Promise.all(
       callers.map((caller, n) =>
-        caller.enqueue(report, { n }, { idempotencyKey: "crowd", ...(n % 3 && { tenant: "t" }) }),
+        caller.enqueue(report, { n }, { idempotencyKey: "crowd", ...(n % 3 && { priority: 1 }) }),
       ),
     );
     expect(new Set(results.map(({ id }) => id)).size).toBe(1);

@@ -13,18 +13,18 @@ export interface ClaimOptions {
   cutOff?: boolean;
 }
 
-/** Returned in queue order: priority, waiting time, id. */
-export function claim(world: World, options: ClaimOptions, leaseId: string): Job[] {
+/** Returned in queue order: priority, waiting time, id. `chosen`: the jobs that the database claimed. */
+export function claim(world: World, options: ClaimOptions, leaseId: string, chosen: string[]): Job[] {
   // It recovers in bounded number, but more than a game has jobs.
   recover(world, Number.POSITIVE_INFINITY, options.pool, options.cutOff);
   expire(world, Number.POSITIVE_INFINITY, options.pool);
   if (world.pausedPools.has(options.pool)) return [];
   returnDue(world, options.pool);
-  const taken = [...world.jobs.values()]
+  const due = [...world.jobs.values()]
     .filter((job) => isLive(job) && job.lease === null && job.pool === options.pool && isDue(world, job))
     .filter((job) => options.pipelines.includes(job.pipeline))
-    .sort((a, b) => b.priority - a.priority || a.runAt - b.runAt || (a.id < b.id ? -1 : 1))
-    .slice(0, options.limit);
+    .sort((a, b) => b.priority - a.priority || a.runAt - b.runAt || (a.id < b.id ? -1 : 1));
+  const taken = inTurns(due, options.limit, chosen);
   if (taken.length === 0) return [];
   const jobs = new Set(taken.map((job) => job.id));
   world.leases.set(leaseId, {
@@ -60,6 +60,26 @@ function returnDue(world: World, pool: string): void {
     job.runAt = Math.min(job.runAt, job.orderAt);
     job.orderAt = null;
   }
+}
+
+/**
+ * With several tenants, which of them is next is not specified here: any choice is right that has the highest priorities
+ * and, of each tenant, the first jobs in order.
+ */
+function inTurns(due: Job[], limit: number, chosen: string[]): Job[] {
+  const expected = due.slice(0, limit);
+  if (new Set(due.map(({ tenant }) => tenant)).size < 2) return expected;
+  const taken = chosen.flatMap((id) => due.find((job) => job.id === id) ?? []);
+  const isFirst = (job: Job) =>
+    due.filter(({ tenant }) => tenant === job.tenant).indexOf(job) <
+    taken.filter(({ tenant }) => tenant === job.tenant).length;
+  const priorities = (jobs: Job[]) =>
+    jobs
+      .map(({ priority }) => priority)
+      .sort((a, b) => b - a)
+      .join();
+  const right = new Set(taken).size === expected.length && priorities(taken) === priorities(expected);
+  return right && taken.every(isFirst) ? taken : expected;
 }
 
 function isDue(world: World, job: Job): boolean {

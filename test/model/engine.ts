@@ -13,14 +13,17 @@ export class Engine {
   readonly #client: pg.Client;
   /** For a transaction that stays open. */
   readonly #other: pg.Client;
-  #laned = false;
+  #lanesGiven = false;
   #resets = 0;
   /** Statements sent, without resets and comparisons. */
   calls = 0;
+  /** Whether its pools have lanes, as pools with tenants do. */
+  readonly laned: boolean;
 
-  constructor(url: string) {
+  constructor(url: string, { laned = false } = {}) {
     this.#client = new pg.Client({ connectionString: url });
     this.#other = new pg.Client({ connectionString: url });
+    this.laned = laned;
   }
 
   async open(): Promise<void> {
@@ -44,6 +47,8 @@ export class Engine {
         },
       ]);
     }
+    // From the start: in a pool that gets lanes later, earlier jobs may be claimed out of order.
+    if (this.laned) await this.#client.query("select stillwake.lane_pool(name) from stillwake.pools");
     await stopClock(this.#client);
     await this.#client.query(`do $$ begin execute format('create function since_start(timestamptz) returns float8 language sql immutable as
       $f$ select case when $1 = ''infinity'' then ${INFINITY} else extract(epoch from $1 - %L::timestamptz) * 1000 end $f$', stillwake.now()); end $$`);
@@ -60,7 +65,7 @@ export class Engine {
     const tables = names.map((name) => `stillwake.${name}`);
     // The same ids are used in each game, and their dead rows slow down every query.
     await this.#other.query("rollback");
-    if (this.#laned) await this.#removeLanes();
+    if (this.#lanesGiven) await this.#removeLanes();
     if (this.#resets++ % 10 === 9) await this.#client.query(`vacuum ${tables.join(", ")}`);
     await this.#client.query(`${tables.map((table) => `delete from ${table}`).join("; ")};
       update stillwake.pools set paused_at = null; delete from stillwake.outages where ended_at <> started_at;
@@ -70,12 +75,12 @@ export class Engine {
   /** Gives a pool lanes, as the first gated pipeline does: in the pool "gpu" it is that of the jobs, in "default" another. */
   async giveLanes(pool: string): Promise<void> {
     const pipeline = pool === "gpu" ? "gamma" : "gated";
-    this.#laned = true;
+    this.#lanesGiven = true;
     await this.#client.query("select stillwake.register_pipeline($1, $2)", [pipeline, { pool, concurrency: 1000 }]);
   }
 
   async #removeLanes(): Promise<void> {
-    this.#laned = false;
+    this.#lanesGiven = false;
     await this.#client.query(`delete from stillwake.pipelines where name = 'gated';
       update stillwake.pipelines set concurrency = null where name = 'gamma';
       update stillwake.pools set laned = false, relane_until = null, relane_after = null`);
@@ -119,6 +124,7 @@ export class Engine {
       max_attempts: options.maxAttempts ?? undefined,
       on_conflict: options.onConflict ?? undefined,
       keys: inInput ? undefined : withoutNulls(entries.map(({ key }) => key)),
+      tenants: withoutNulls(entries.map(({ tenant }) => tenant)),
       idempotency_keys: withoutNulls(entries.map(({ idempotencyKey }) => idempotencyKey)),
     };
     return this.ask<string[]>("stillwake.enqueue_many($1, $2, $3, $4)", [
@@ -252,7 +258,7 @@ select json_build_object(
       'id', j.id, 'pipeline', j.pipeline, 'pool', j.pool, 'state', j.state, 'waitingFor', j.waiting_for, 'priority', j.priority,
       'runAt', since_start(j.run_at), 'orderAt', since_start(l.order_at), 'expiresAt', since_start(j.expires_at), 'startedAt', since_start(j.started_at),
       'claimedAt', since_start(j.claimed_at), 'endedAt', since_start(j.ended_at), 'attempt', j.attempt, 'maxAttempts', j.max_attempts,
-      'crashes', j.crashes, 'epoch', j.epoch, 'worker', j.worker, 'lease', l.lease_id, 'key', j.key, 'slot', l.key_slot, 'idempotencyKey', j.idempotency_key,
+      'crashes', j.crashes, 'epoch', j.epoch, 'worker', j.worker, 'lease', l.lease_id, 'key', j.key, 'tenant', j.tenant, 'slot', l.key_slot, 'idempotencyKey', j.idempotency_key,
       'failure', j.failure ->> 'code', 'output', j.output, 'cancel', j.cancel ->> 'reason', 'progress', j.progress -> 'fraction', 'seq', j.seq,
       'pause', case when j.pause is not null then json_build_object('reason', j.pause ->> 'reason', 'waitingFor', j.pause ->> 'waiting_for',
         'resumeAt', since_start((j.pause ->> 'resume_at')::timestamptz)) end,
@@ -264,6 +270,6 @@ select json_build_object(
     from stillwake.jobs j left join stillwake.live_jobs l using (id)),
   'leases', (select coalesce(json_agg(json_build_object('id', id, 'pool', pool, 'worker', worker, 'until', since_start(until),
       'span', extract(epoch from span) * 1000, 'jobs', array(select unnest(job_ids) order by 1)) order by id), '[]') from stillwake.leases),
-  'keys', (select coalesce(json_agg(pipeline || '/' || key || '=' || job_id order by pipeline || '/' || key), '[]') from stillwake.idempotency_keys),
+  'keys', (select coalesce(json_agg(pipeline || '/' || tenant || '/' || key || '=' || job_id order by (pipeline || '/' || tenant || '/' || key || '=') collate "C"), '[]') from stillwake.idempotency_keys),
   'pausedPools', (select coalesce(json_agg(name order by name), '[]') from stillwake.pools where paused_at is not null)
 ) as world, (select array_agg(violation) from (${violationsText}) v) as violations`;

@@ -47,7 +47,7 @@ export async function playGames(
   const game = fc.asyncProperty(
     fc.commands([...workerMoves, ...otherMoves(arrivals)], { maxCommands: 120, size: "max" }),
     async (commands) => {
-      const world = newWorld();
+      const world = newWorld(engine.laned);
       await fc.asyncModelRun(async () => {
         await engine.reset();
         return { model: world, real: { engine, hits, newId: idOf } };

@@ -35,8 +35,9 @@ export const violationsText = `
   select 'key: ' || j.id || ' has slot ' || j.key_slot || ' of ' || p.key_limit || ' of key ' || coalesce(j.key, 'null')
   from stillwake.live_jobs j join stillwake.pipelines p on p.name = j.pipeline where j.key_slot not between 1 and p.key_limit or j.key is null and j.key_slot is not null
   union all
-  select 'key: ' || count(*) || ' jobs of ' || j.pipeline || ' have key ' || j.key || ', the limit is ' || p.key_limit
-  from stillwake.live_jobs j join stillwake.pipelines p on p.name = j.pipeline where j.key_slot is not null group by j.pipeline, j.key, p.key_limit having count(*) > p.key_limit
+  select 'key: ' || count(*) || ' jobs of ' || j.pipeline || ' and ' || coalesce('tenant ' || j.tenant, 'no tenant') || ' have key ' || j.key || ', the limit is ' || p.key_limit
+  from stillwake.live_jobs j join stillwake.pipelines p on p.name = j.pipeline where j.key_slot is not null
+  group by j.pipeline, j.tenant, j.key, p.key_limit having count(*) > p.key_limit
   union all
   select 'key: ' || j.id || ' has no slot of its key and does not wait for one' from stillwake.live_jobs j
   where j.key is not null and j.key_slot is null
@@ -44,7 +45,7 @@ export const violationsText = `
   union all
   select 'key: ' || j.id || ' waits for key ' || j.key || ', which is free' from stillwake.live_jobs j join stillwake.pipelines p on p.name = j.pipeline
   where j.key_slot is null and j.key is not null and j.state = 'queued'
-    and (select count(*) from stillwake.live_jobs h where h.pipeline = j.pipeline and h.key = j.key and h.key_slot <= p.key_limit) < p.key_limit`;
+    and (select count(*) from stillwake.live_jobs h where h.pipeline = j.pipeline and h.tenant is not distinct from j.tenant and h.key = j.key and h.key_slot <= p.key_limit) < p.key_limit`;
 
 export async function violations(client: pg.ClientBase | pg.Pool): Promise<string[]> {
   const { rows } = await client.query({ name: "violations", text: violationsText });

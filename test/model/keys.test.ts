@@ -1,4 +1,4 @@
-// The game of model.test.ts with many jobs and few keys: slots are taken, waited for, passed on, refused and replaced all the time.
+// The game of model.test.ts with many jobs, few keys and some tenants: slots are taken, waited for, passed on, refused and replaced all the time.
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -6,7 +6,7 @@ import { FULL } from "../support/processes/fault-checks.ts";
 import { Engine } from "./engine.ts";
 import { playGames } from "./game.ts";
 
-const engine = new Engine((await freshDatabase()).url);
+const engine = new Engine((await freshDatabase()).url, { laned: true });
 beforeAll(() => engine.open());
 afterAll(() => engine.close());
 
@@ -17,7 +17,7 @@ describe("keys", () => {
     const { games, moves, longest, hits } = await playGames(
       engine,
       FULL ? 2000 : 80,
-      { maxJobs: 14, atOnce: 3, keys: ["k", "k", "k", "m", null] },
+      { maxJobs: 14, atOnce: 3, keys: ["k", "k", "k", "m", null], tenants: [null, null, "t", "u"] },
       ["joined", "waited", "replaced", "rejected", "admitted", "recovered"],
     );
     recordFigure("keys: games against the model", games, "", `${moves} moves, the longest game ${longest}`);

@@ -1,11 +1,13 @@
 // Keys in the model: which jobs have a slot of a key, which wait for one, and which is next.
 import { INFINITY, isLive, type Job, pipelines, type World } from "./world.ts";
 
-type Keyed = Pick<Job, "pipeline" | "key">;
+type Keyed = Pick<Job, "pipeline" | "tenant" | "key">;
 
-/** The live jobs of a key; a job without a slot waits for one, queued or paused. */
-export function jobsOfKey(world: World, { pipeline, key }: Keyed): Job[] {
-  return [...world.jobs.values()].filter((job) => isLive(job) && job.pipeline === pipeline && job.key === key);
+/** The live jobs of a key of one tenant, or of none; a job without a slot waits for one, queued or paused. */
+export function jobsOfKey(world: World, { pipeline, tenant, key }: Keyed): Job[] {
+  return [...world.jobs.values()].filter(
+    (job) => isLive(job) && job.pipeline === pipeline && job.tenant === tenant && job.key === key,
+  );
 }
 
 export function holdersOf(world: World, keyed: Keyed): Job[] {

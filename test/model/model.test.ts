@@ -17,7 +17,7 @@ describe("leases", () => {
     const { games, moves, longest, hits } = await playGames(
       engine,
       FULL ? 3000 : 150,
-      { maxJobs: 7, atOnce: 1, keys: [null, null, null, "k"] },
+      { maxJobs: 7, atOnce: 1, keys: [null, null, null, "k"], tenants: [null] },
       ["refused", "late", "repeated", "poisoned", "exhausted", "recovered", "strays", "outages"],
     );
     recordFigure("model: games against the model", games, "", `${moves} moves, the longest game ${longest}`);

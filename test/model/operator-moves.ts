@@ -7,16 +7,17 @@ import * as model from "./enqueue.ts";
 import { chooseJob, commandOf, countingEnds, isDeterministic, someJob } from "./move.ts";
 import { pipelines, type World } from "./world.ts";
 
-/** How many jobs a game may have, how many arrive at once, and with which keys. */
+/** How many jobs a game may have, how many arrive at once, and with which keys and tenants. */
 export interface Arrivals {
   maxJobs: number;
   atOnce: number;
   keys: (string | null)[];
+  tenants: (string | null)[];
 }
 
 const label = (labels: string[]) => fc.option(fc.constantFrom(...labels), { freq: 2 });
 
-const enqueueOf = ({ maxJobs, atOnce, keys }: Arrivals) =>
+const enqueueOf = ({ maxJobs, atOnce, keys, tenants }: Arrivals) =>
   commandOf({
     name: "enqueue",
     args: fc.record({
@@ -26,10 +27,14 @@ const enqueueOf = ({ maxJobs, atOnce, keys }: Arrivals) =>
       expiresIn: fc.option(fc.constantFrom(5000, 10_000, 30_000), { freq: 2 }),
       maxAttempts: fc.option(fc.constantFrom(1, 2, 3), { freq: 2 }),
       onConflict: fc.constantFrom(null, "join", "wait", "wait", "replace", "reject"),
-      labels: fc.array(fc.record({ key: fc.constantFrom(...keys), idempotencyKey: label(["a", "b"]) }), {
-        minLength: 1,
-        maxLength: atOnce,
-      }),
+      labels: fc.array(
+        fc.record({
+          key: fc.constantFrom(...keys),
+          tenant: fc.constantFrom(...tenants),
+          idempotencyKey: label(["a", "b"]),
+        }),
+        { minLength: 1, maxLength: atOnce },
+      ),
     }),
     ready: (world, { labels }) => world.jobs.size + labels.length <= maxJobs,
     async make(world, { engine, newId, hits }, { pipeline, labels, ...options }) {
@@ -77,7 +82,7 @@ const commitOpen = commandOf({
   async make(world, { engine, hits }) {
     const { pipeline, id, at, laned } = world.open!;
     await engine.commitOpen();
-    model.enqueue({ ...world, now: at }, pipeline, [{ id, key: null, idempotencyKey: null }], model.noOptions);
+    model.enqueue({ ...world, now: at }, pipeline, [{ id, key: null, idempotencyKey: null, tenant: null }], model.noOptions);
     if (!laned && world.lanedPools.has(pipelines[pipeline]!.pool)) hits.strays += 1;
     world.open = null;
     return { said: null, should: null, what: id };

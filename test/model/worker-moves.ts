@@ -35,7 +35,14 @@ type ClaimedRows = { job_id: string; lease_id: string; epoch: string | number; a
 function compareClaim(world: World, real: Real, options: calls.ClaimOptions, rows: ClaimedRows) {
   const before = world.leases.size;
   const noticed = world.outages.length;
-  const jobs = countingEnds(world, real, () => calls.claim(world, options, rows[0]?.lease_id ?? "none"));
+  const jobs = countingEnds(world, real, () =>
+    calls.claim(
+      world,
+      options,
+      rows[0]?.lease_id ?? "none",
+      rows.map((row) => row.job_id),
+    ),
+  );
   real.hits.recovered += Math.max(0, before + Math.min(jobs.length, 1) - world.leases.size);
   real.hits.outages += world.outages.length - noticed;
   return {

@@ -48,6 +48,7 @@ export interface Job {
   worker: string | null;
   lease: string | null;
   key: string | null;
+  tenant: string | null;
   /** The slot of its key that it holds. */
   slot: number | null;
   idempotencyKey: string | null;
@@ -78,7 +79,7 @@ export interface World {
   now: number;
   jobs: Map<string, Job>;
   leases: Map<string, Lease>;
-  /** "pipeline/idempotency key" to job id. */
+  /** "pipeline/tenant/idempotency key" to job id. */
   keys: Map<string, string>;
   pausedPools: Set<string>;
   /** Pools with lanes. All their jobs are in one lane, or in none: the order of claims does not change. */
@@ -133,14 +134,15 @@ export const pipelines: Record<string, Pipeline> = {
   },
 };
 
-export function newWorld(): World {
+/** `laned`: whether all pools have lanes from the start. */
+export function newWorld(laned = false): World {
   return {
     now: 0,
     jobs: new Map(),
     leases: new Map(),
     keys: new Map(),
     pausedPools: new Set(),
-    lanedPools: new Set(),
+    lanedPools: new Set(laned ? Object.values(pipelines).map(({ pool }) => pool) : []),
     open: null,
     outages: [],
     promoted: false,

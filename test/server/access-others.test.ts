@@ -61,18 +61,20 @@ describe("a job of another tenant", () => {
     "keeps its key when another tenant enqueues with %s",
     async (onConflict) => {
       const { job, key } = await fresh();
-      const { text } = await call("POST", "/v1/jobs", {
+      const mine = await call("POST", "/v1/jobs", {
         token: token(),
         body: { pipeline: "held", input: {}, key, onConflict },
       });
-      expect(text).not.toContain(job);
+      expect(mine).toMatchObject({ status: 201, json: { existing: false } });
+      expect(mine.json.id).not.toBe(job);
       expect(await sw.get(job)).toMatchObject({ state: "queued", cancel: null });
-      await sw.enqueue(held, {}, { tenant: "acme", idempotencyKey: key });
+      const theirs = await sw.enqueue(held, {}, { tenant: "acme", idempotencyKey: key });
       const twice = await call("POST", "/v1/jobs", {
         token: token(),
         body: { pipeline: "held", input: {}, idempotencyKey: key },
       });
-      expect(twice).toMatchObject({ status: 409, json: { code: "KEY_TAKEN" } });
+      expect(twice).toMatchObject({ status: 201, json: { existing: false } });
+      expect(twice.json.id).not.toBe(theirs.id);
     },
   );
 

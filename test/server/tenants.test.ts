@@ -3,7 +3,6 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { signReadToken } from "../../src/client/read-token.ts";
 import { pipeline } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
-import { waitFor } from "../../src/testing/index.ts";
 import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { readAnswer, requestOf } from "../support/server/callers.ts";
@@ -32,59 +31,49 @@ async function call(caller: string, method: string, path: string, body?: unknown
   return readAnswer(await server.fetch(requestOf(`http://localhost${path}`, method, { token, body, headers })));
 }
 
-async function everything(): Promise<string> {
-  const { rows } = await client.query(
-    "select (select json_agg(j) from stillwake.live_jobs j)::text || (select json_agg(k) from stillwake.idempotency_keys k)::text || (select json_agg(w) from stillwake.webhook_joins w)::text as all",
-  );
-  return rows[0].all;
-}
-
 describe("a key of another tenant", () => {
-  it.each(["join", "replace", "reject"] as const)(
-    "is taken, also for %s, and nothing of the call is stored",
+  it.each(["join", "wait", "replace", "reject"] as const)(
+    "is free, also for %s: neither tenant's job is joined, delayed, replaced or returned",
     async (onConflict) => {
-      const key = `shared-${onConflict}`;
-      const theirs = await sw.enqueue(work, { mine: true }, { tenant: "globex", key, delay: "1h" });
-      await sw.enqueue(work, {}, { tenant: "globex", idempotencyKey: `theirs-${onConflict}`, delay: "1h" });
-      const before = await everything();
-      const webhook = "https://attacker.example.com/hook";
-      const refused = await call("acme", "POST", "/v1/jobs", {
+      const labels = { key: `shared-${onConflict}`, idempotencyKey: `invoice-${onConflict}` };
+      const squatter = await call("acme", "POST", "/v1/jobs", {
         pipeline: "work",
-        key,
-        onConflict,
-        webhook,
-        idempotencyKey: `invoice-${onConflict}`,
+        ...labels,
+        delay: "1h",
+        priority: -1000,
       });
-      expect(refused).toMatchObject({ status: 409, json: { code: "KEY_TAKEN" } });
-      expect(JSON.stringify(refused.json)).not.toContain(theirs.id);
-      const many = await call("acme", "POST", "/v1/jobs", {
-        pipeline: "work",
-        inputs: [1, 2, 3],
-        idempotencyKeys: [null, `theirs-${onConflict}`, null],
+      const theirs = await sw.enqueue(work, { mine: true }, { ...labels, tenant: "globex", onConflict });
+      const ours = await sw.enqueue(work, { mine: true }, { ...labels, onConflict });
+      expect(new Set([squatter.json.id, theirs.id, ours.id]).size).toBe(3);
+      for (const { id, existing } of [theirs, ours]) {
+        expect(existing).toBe(false);
+        expect(await sw.get(id)).toMatchObject({ state: "queued", waitingFor: null });
+      }
+      expect((await sw.get(squatter.json.id)).state).toBe("queued");
+      // Within a tenant both are known.
+      const again = await sw.enqueue(work, {}, { tenant: "globex", idempotencyKey: labels.idempotencyKey });
+      expect(again).toEqual({ id: theirs.id, existing: true });
+      expect(await sw.enqueue(work, {}, { key: labels.key, onConflict: "join" })).toEqual({
+        id: ours.id,
+        existing: true,
       });
-      expect(many.status).toBe(409);
-      expect(await everything()).toBe(before);
-      expect((await sw.get(theirs.id)).state).toBe("queued");
     },
   );
 
-  it("is not replaced by a call that waited for the owner's open transaction", async () => {
+  it("does not make a call wait for the open transaction of its owner", async () => {
     await client.query("begin");
-    const { rows } = await client.query(
-      'select stillwake.enqueue(\'work\', \'{}\', \'{"key": "race", "tenant": "globex", "delay": "1 hour"}\') as id',
+    await client.query(
+      'select stillwake.enqueue(\'work\', \'{}\', \'{"key": "race", "tenant": "globex", "idempotency_key": "race"}\')',
     );
-    const waiting = call("acme", "POST", "/v1/jobs", { pipeline: "work", key: "race", onConflict: "replace" });
-    const watcher = await connect(database.url);
-    await waitFor(async () => {
-      const { rows: locked } = await watcher.query(
-        "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
-      );
-      return locked.length > 0;
-    });
-    await watcher.end();
-    await client.query("commit");
-    expect((await waiting).status).toBe(409);
-    expect((await sw.get(rows[0].id)).state).toBe("queued");
+    const body = { pipeline: "work", key: "race", idempotencyKey: "race", onConflict: "replace" };
+    expect((await call("acme", "POST", "/v1/jobs", body)).status).toBe(201);
+    await client.query("rollback");
+  });
+
+  it("is not stored for a tenant the call is not bound to", async () => {
+    const bound = { boundTo: "acme", key: "bound" };
+    await expect(sw.enqueue(work, {}, { ...bound, tenant: "globex" })).rejects.toMatchObject({ field: "tenant" });
+    expect((await sw.get((await sw.enqueue(work, {}, { ...bound, delay: "1h" })).id)).tenant).toBe("acme");
   });
 
   it("of the same tenant is joined and replaced as usual", async () => {

@@ -155,9 +155,9 @@ begin
     perform stillwake.requeue_ended(v_children, false, p_by);
   end if;
   -- Now, not only at commit, so that the caller sees the job in its final state.
-  perform stillwake.fill_key_slots(k.pipeline, k.key) from (
-    select distinct j.pipeline, j.key, stillwake.key_lock(j.pipeline, j.key) from stillwake.live_jobs j
-    where j.id = any (p_ids) and j.key is not null and j.key_slot is null order by 3
+  perform stillwake.fill_key_slots(k.pipeline, k.key, k.tenant) from (
+    select distinct j.pipeline, j.key, j.tenant, stillwake.key_lock(j.pipeline, j.key) from stillwake.live_jobs j
+    where j.id = any (p_ids) and j.key is not null and j.key_slot is null order by 4
   ) k;
   perform stillwake.hint(p) from unnest(v_pools) p;
   perform stillwake.hint_watchers(p_ids);
@@ -223,7 +223,7 @@ begin
       run_at = case when v_waits then 'infinity' else coalesce(order_at, run_at) end, order_at = case when v_waits then order_at end
     where id = p_id;
     if v_waits then
-      perform stillwake.fill_key_slots(v_job.pipeline, v_job.key);
+      perform stillwake.fill_key_slots(v_job.pipeline, v_job.key, v_job.tenant);
     end if;
   else
     update stillwake.live_jobs set pause = null where id = p_id;

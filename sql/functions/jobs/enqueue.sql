@@ -108,14 +108,13 @@ $$;
 
 -- Stores one job per element of the JSON array p_inputs and returns their ids in the same order. All share p_options:
 --   pool, priority, delay | run_at, expires_in | expires_at, max_attempts, tenant | tenants,
---   key | keys and on_conflict: at most key_limit active jobs of the pipeline have one key; a further one joins the
---     active job (its id is returned), waits, replaces it or is refused; see keys.sql,
+--   key | keys and on_conflict: at most key_limit active jobs of the pipeline and tenant have one key; a further one
+--     joins the active job (its id is returned), waits, replaces it or is refused; see keys.sql,
 --   without key | keys, and without tenant | tenants: read from the input if the pipeline names its paths; see labels.sql,
---   idempotency_keys: a known key returns the job that was created with it,
+--   idempotency_keys: a known key of the pipeline and tenant returns the job that was created with it,
 --   traces: the W3C trace context of each job,
 --   webhook (a URL or { endpoint, url }, called when a job ends; see webhooks.sql),
---   bound_to (the tenant the caller acts for: jobs of other tenants are neither joined, replaced nor returned, and their
---     keys count as taken),
+--   bound_to (the tenant the caller acts for: all jobs must belong to it, and the webhook must use an endpoint of it),
 --   again (true when the caller repeats a call whose response was lost, with the same p_ids: existing jobs stay).
 -- tenants, keys, idempotency_keys and traces are arrays as long as p_inputs, with null for none.
 -- Sends one hint per call, and only if a worker listens. Locks: idempotency_keys in key order; with keys as
@@ -125,28 +124,8 @@ create or replace function stillwake.enqueue_many(
   p_pipeline text, p_inputs jsonb, p_options jsonb default '{}', p_ids uuid[] default null
 ) returns uuid[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-  v_ids uuid[] := stillwake.store_jobs(p_pipeline, p_inputs, p_options, p_ids);
 begin
-  if p_options ->> 'bound_to' is not null then
-    perform stillwake.refuse_other_tenants(v_ids, p_options ->> 'bound_to');
-  end if;
-  return v_ids;
-end
-$$;
-
--- Raises SW007, without naming the owner, unless every one of these jobs belongs to this tenant.
-create or replace function stillwake.refuse_other_tenants(p_ids uuid[], p_tenant text) returns void
-language plpgsql as $$
-begin
-  if exists (
-    select from unnest(p_ids) i (id)
-    where not exists (select from stillwake.live_jobs j where j.id = i.id and j.tenant = p_tenant)
-      and not exists (select from stillwake.ended_jobs e where e.id = i.id and e.tenant = p_tenant)
-  ) then
-    perform stillwake.refuse('SW007', 'The key, or the idempotency key, is taken', 'key',
-      'Make it unique per tenant: all users of a pipeline share one key space.');
-  end if;
+  return stillwake.store_jobs(p_pipeline, p_inputs, p_options, p_ids);
 end
 $$;
 
@@ -226,7 +205,6 @@ begin
     v_job_keys := stillwake.read_labels(p_options, 'key', v_count);
     v_tenants := stillwake.read_labels(p_options, 'tenant', v_count);
     v_pipeline.on_conflict := coalesce(stillwake.read_on_conflict(p_options), v_pipeline.on_conflict);
-    v_row.tenant := p_options ->> 'bound_to';
     v_again := coalesce(p_options -> 'again' = 'true', false);
   end if;
 
@@ -237,14 +215,15 @@ begin
     v_tenants := stillwake.labels_of(p_inputs, v_pipeline.tenant_paths, 'tenant');
   end if;
   -- These depend on the tenants.
-  if p_options ?| '{webhook,idempotency_keys}' then
+  if p_options ?| '{webhook,idempotency_keys,bound_to}' then
+    v_tenants := stillwake.bind_tenants(p_options, v_tenants, v_count);
     v_row.webhooks := stillwake.read_webhook(p_options, v_tenants);
-    v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_own);
+    v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_tenants, v_own);
     if v_keys is not null then
       v_ids := array(
         select coalesce(k.job_id, i.id)
-        from unnest(v_own, v_keys) with ordinality as i (id, key, n)
-        left join stillwake.idempotency_keys k on k.pipeline = p_pipeline and k.key = i.key
+        from unnest(v_own, v_keys, v_tenants) with ordinality as i (id, key, tenant, n)
+        left join stillwake.idempotency_keys k on k.pipeline = p_pipeline and k.key = i.key and k.tenant = coalesce(i.tenant, '')
         order by i.n);
     end if;
   end if;
@@ -328,9 +307,26 @@ begin
 end
 $$;
 
+-- The tenants of the jobs of a caller that is bound to one. Raises SW001 for a job of another tenant, or of none.
+create or replace function stillwake.bind_tenants(p_options jsonb, p_tenants text[], p_count integer) returns text[]
+language plpgsql immutable as $$
+declare
+  v_bound text := p_options ->> 'bound_to';
+begin
+  perform stillwake.check_length(p_options, 'bound_to');
+  if v_bound is null then
+    return p_tenants;
+  elsif exists (select from unnest(p_tenants) t where t is distinct from v_bound) then
+    perform stillwake.refuse('SW001', format('The call is bound to tenant "%s", and a job of it is not', v_bound), 'tenant',
+      'Leave tenant out, or pass the tenant that the call is bound to.');
+  end if;
+  return array_fill(v_bound, array[p_count]);
+end
+$$;
+
 -- Records which job each new idempotency key belongs to, waiting for transactions in flight that use the same keys.
 -- Returns the keys as an array, or null when there are none.
-create or replace function stillwake.take_idempotency_keys(p_pipeline text, p_keys jsonb, p_ids uuid[]) returns text[]
+create or replace function stillwake.take_idempotency_keys(p_pipeline text, p_keys jsonb, p_tenants text[], p_ids uuid[]) returns text[]
 language plpgsql as $$
 declare
   v_keys text[];
@@ -348,11 +344,11 @@ begin
   -- The key of a deleted job is free again, even if it was not pruned yet.
   delete from stillwake.idempotency_keys
   where pipeline = p_pipeline and key = any (v_keys) and forget_on <= (stillwake.now() at time zone 'UTC')::date;
-  insert into stillwake.idempotency_keys (pipeline, key, job_id)
-  select distinct on (i.key) p_pipeline, i.key, i.id
-  from unnest(p_ids, v_keys) with ordinality as i (id, key, n)
+  insert into stillwake.idempotency_keys (pipeline, key, tenant, job_id)
+  select distinct on (i.key, coalesce(i.tenant, '')) p_pipeline, i.key, coalesce(i.tenant, ''), i.id
+  from unnest(p_ids, v_keys, p_tenants) with ordinality as i (id, key, tenant, n)
   where i.key is not null
-  order by i.key, i.n
+  order by i.key, coalesce(i.tenant, ''), i.n
   on conflict do nothing;
   return v_keys;
 end

@@ -266,8 +266,8 @@ declare
   v_rows   bigint;
   v_sum    bigint := 0;
 begin
-  delete from stillwake.idempotency_keys where (pipeline, key) in (
-    select pipeline, key from stillwake.idempotency_keys where forget_on <= v_today limit p_limit for update skip locked);
+  delete from stillwake.idempotency_keys where (pipeline, key, tenant) in (
+    select pipeline, key, tenant from stillwake.idempotency_keys where forget_on <= v_today limit p_limit for update skip locked);
   get diagnostics v_sum = row_count;
   -- Audit entries are kept for 400 days. Their ids begin with the time.
   delete from stillwake.audit where id in (select id from stillwake.audit where id < stillwake.first_id(v_today - 400)

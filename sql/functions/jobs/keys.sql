@@ -1,7 +1,8 @@
--- Keys: at most key_limit active jobs per pipeline and key. A job is active from its admission to its end, whether it
--- waits, runs, sleeps or is paused; while active it holds a slot (key_slot) that a unique index makes exclusive. Other
--- jobs of the key are not claimable (run_at infinity, waiting_for 'key') until a slot is free, first come, first
--- served.
+-- Keys: at most key_limit active jobs per pipeline, tenant and key; jobs without a tenant are a scope of themselves. A job is
+-- active from its admission to its end, whether it waits, runs, sleeps or is paused; while active it holds a slot
+-- (key_slot) that a unique index makes exclusive. Other jobs of the key are not claimable (run_at infinity, waiting_for
+-- 'key') until a slot is free, first come, first served. Indexes and conditions name coalesce(tenant, ''), which equals no
+-- tenant: a condition on a null tenant could not use an index.
 --
 -- A slot becomes free in end_jobs() only. A transaction that frees a slot and one whose job starts to wait may miss
 -- each other, because neither sees the other's uncommitted rows; so both take the lock of the key: the first when it
@@ -12,6 +13,7 @@
 -- transactions that use several keys one by one.
 
 -- The lock of a key until the transaction ends. There are 1024 of them, so that no statement can fill the lock table.
+-- Tenants share the lock of a key, not the key.
 create or replace function stillwake.key_lock(p_pipeline text, p_key text) returns bigint
 language sql immutable parallel safe as $$
   select 5947318253 + (hashtextextended(p_pipeline || chr(31) || p_key, 0) & 1023)
@@ -49,11 +51,7 @@ begin
   -- One pass is enough, unless another transaction commits between two of its statements.
   for v_try in 1 .. 20 loop
     while p_on_conflict = 'replace' loop
-      for v_one in select o.id from stillwake.jobs_to_replace(p_row.pipeline, p_ids, p_keys) o (id) order by o.id loop
-        -- bound_to is set: a tenant's job must not be cancelled by another tenant that uses its key.
-        if p_row.tenant is not null then
-          perform stillwake.refuse_other_tenants(array[v_one.id], p_row.tenant);
-        end if;
+      for v_one in select o.id from stillwake.jobs_to_replace(p_row.pipeline, p_ids, p_keys, p_tenants) o (id) order by o.id loop
         if stillwake.job_is_live(v_one.id) then
           perform stillwake.cancel(v_one.id, 'Replaced by a newer job of the same key', 'stillwake');
         end if;
@@ -61,17 +59,19 @@ begin
       exit when not found;
     end loop;
     with wanted as materialized (
-      select i.id, i.key, i.n, row_number() over (partition by i.key order by i.n) as turn
-      from unnest(v_ids, p_keys) with ordinality as i (id, key, n)
+      select i.id, i.key, coalesce(i.tenant, '') as scope, i.n,
+        row_number() over (partition by i.key, coalesce(i.tenant, '') order by i.n) as turn
+      from unnest(v_ids, p_keys, p_tenants) with ordinality as i (id, key, tenant, n)
       where i.id = p_ids[i.n] and (v_left is null or i.id in (select l from unnest(v_left) l))
     ), placed as materialized (
-      select w.id, w.key, w.n, case when w.key is null then null when p_max = 1 and w.turn = 1 then 1 else f.slot end as slot
+      select w.id, w.key, w.scope, w.n, case when w.key is null then null when p_max = 1 and w.turn = 1 then 1 else f.slot end as slot
       from wanted w left join lateral (
         select s.slot
         from (select where p_max > 1 and (select count(*) from stillwake.live_jobs j
-          where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot is not null) < p_max) room
+          where j.pipeline = p_row.pipeline and j.key = w.key and coalesce(j.tenant, '') = w.scope and j.key_slot is not null) < p_max) room
         cross join generate_series(1, p_max) s (slot)
-        where not exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot = s.slot)
+        where not exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key
+          and coalesce(j.tenant, '') = w.scope and j.key_slot = s.slot)
         order by s.slot offset w.turn - 1 limit 1
       ) f on w.key is not null
     ), stored as (
@@ -82,8 +82,8 @@ begin
         p_row.waiting_for, p.key, p.slot, p_tenants[p.n], p_idempotency[p.n], nullif(p_traces -> (p.n - 1)::integer, 'null'),
         p_row.webhooks, p_inputs -> (p.n - 1)::integer, p_row.parent_id, p_row.spawn, p_row.child_no + (p.n - 1)::integer
       from placed p where p.key is null or p.slot is not null
-      order by p.key, p.slot, p.n
-      on conflict (pipeline, key, key_slot) where key_slot is not null do nothing
+      order by p.key, p.scope, p.slot, p.n
+      on conflict (pipeline, key, coalesce(tenant, ''), key_slot) where key_slot is not null do nothing
       returning id
     )
     select array_agg(w.id order by w.n) into v_left from wanted w where w.id not in (select s.id from stored s);
@@ -92,21 +92,19 @@ begin
     -- job to replace.
     continue when v_try < 20 and (
       p_max > 1 and exists (
-        select from unnest(v_ids, p_keys) i (id, key) where (i.id in (select l from unnest(v_left) l)) is true
-          and (select count(*) from stillwake.live_jobs j
-            where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot between 1 and p_max) < p_max)
-      or p_on_conflict = 'replace' and exists (select from stillwake.jobs_to_replace(p_row.pipeline, p_ids, p_keys)));
+        select from unnest(v_ids, p_keys, p_tenants) i (id, key, tenant) where (i.id in (select l from unnest(v_left) l)) is true
+          and (select count(*) from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key
+            and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot between 1 and p_max) < p_max)
+      or p_on_conflict = 'replace' and exists (select from stillwake.jobs_to_replace(p_row.pipeline, p_ids, p_keys, p_tenants)));
 
     if p_on_conflict = 'reject' then
       select i.key, j.id, j.state, i.n into v_one
       from (
-        select u.key, u.n from unnest(p_ids, p_keys) with ordinality as u (id, key, n)
+        select u.key, coalesce(u.tenant, '') as scope, u.n from unnest(p_ids, p_keys, p_tenants) with ordinality as u (id, key, tenant, n)
         where (u.id in (select l from unnest(v_left) l)) is true order by u.n limit 1
-      ) i left join stillwake.live_jobs j on j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null
+      ) i left join stillwake.live_jobs j on j.pipeline = p_row.pipeline and j.key = i.key and coalesce(j.tenant, '') = i.scope
+        and j.key_slot is not null
         order by j.key_slot limit 1;
-      if p_row.tenant is not null and v_one.id is not null then
-        perform stillwake.refuse_other_tenants(array[v_one.id], p_row.tenant);
-      end if;
       perform stillwake.refuse('SW007',
         format('Key "%s" of pipeline "%s" is taken%s', v_one.key, p_row.pipeline,
         coalesce(format(' by job %s (%s)', v_one.id, v_one.state), '')),
@@ -115,10 +113,10 @@ begin
       -- A job that is being cancelled is not joined, because its work would not be done: the new job waits until it has
       -- stopped.
       v_dying := array(
-        select i.id from unnest(p_ids, p_keys) as i (id, key)
+        select i.id from unnest(p_ids, p_keys, p_tenants) as i (id, key, tenant)
         cross join lateral (
           select bool_and(j.cancel is not null) as stop from stillwake.live_jobs j
-          where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null
+          where j.pipeline = p_row.pipeline and j.key = i.key and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot is not null
         ) k
         where (i.id in (select l from unnest(v_left) l)) is true and k.stop);
     end if;
@@ -139,10 +137,10 @@ begin
     end if;
     v_ids := array(
       select case when i.id in (select l from unnest(v_left) l) then coalesce(a.id, i.id) else i.id end
-      from unnest(v_ids, p_keys) with ordinality as i (id, key, n)
+      from unnest(v_ids, p_keys, p_tenants) with ordinality as i (id, key, tenant, n)
       left join lateral (
-        select j.id from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null
-          and j.cancel is null order by j.key_slot limit 1
+        select j.id from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key
+          and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot is not null and j.cancel is null order by j.key_slot limit 1
       ) a on i.id in (select l from unnest(v_left) l)
       order by i.n);
     v_left := array(select i from unnest(v_ids) i where (i in (select l from unnest(v_left) l)) is true);
@@ -162,25 +160,27 @@ begin
   if cardinality(v_gone) > 0 and p_idempotency is not null then
     update stillwake.idempotency_keys k set job_id = i.id,
       forget_on = stillwake.forget_on(p_row.created_at, greatest(p.keep_completed, p.keep_failed, p.keep_cancelled))
-    from stillwake.pipelines p cross join unnest(p_ids, v_ids, p_idempotency) as i (own, id, key)
-    where p.name = p_row.pipeline and i.own <> i.id and k.pipeline = p_row.pipeline and k.key = i.key and k.job_id = i.own;
+    from stillwake.pipelines p cross join unnest(p_ids, v_ids, p_idempotency, p_tenants) as i (own, id, key, tenant)
+    where p.name = p_row.pipeline and i.own <> i.id and k.pipeline = p_row.pipeline and k.key = i.key and k.tenant = coalesce(i.tenant, '')
+      and k.job_id = i.own;
   end if;
   return v_ids;
 end
 $$;
 
 -- The jobs that would be replaced: all that hold one of these keys or wait for it, and are not being cancelled already.
-create or replace function stillwake.jobs_to_replace(p_pipeline text, p_ids uuid[], p_keys text[]) returns setof uuid
+create or replace function stillwake.jobs_to_replace(p_pipeline text, p_ids uuid[], p_keys text[], p_tenants text[]) returns setof uuid
 language sql stable as $$
   select o.id from (
-    select k.id from unnest(p_ids, p_keys) i (id, key) cross join lateral (
-      select j.id from stillwake.live_jobs j where j.pipeline = p_pipeline and j.key = i.key and j.key_slot is not null
-        and j.cancel is null offset 0
+    select k.id from unnest(p_ids, p_keys, p_tenants) i (id, key, tenant) cross join lateral (
+      select j.id from stillwake.live_jobs j where j.pipeline = p_pipeline and j.key = i.key
+        and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot is not null and j.cancel is null offset 0
     ) k where i.id is not null
     union
-    select k.id from unnest(p_ids, p_keys) i (id, key) cross join lateral (
+    select k.id from unnest(p_ids, p_keys, p_tenants) i (id, key, tenant) cross join lateral (
       select j.id from stillwake.live_jobs j
-      where j.pipeline = p_pipeline and j.key = i.key and j.key_slot is null and j.cancel is null
+      where j.pipeline = p_pipeline and j.key = i.key and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot is null
+        and j.cancel is null
         and coalesce(j.waiting_for, j.pause ->> 'waiting_for') = 'key' offset 0
     ) k where i.id is not null
   ) o where o.id not in (select i from unnest(p_ids) i where i is not null)
@@ -194,12 +194,13 @@ $$;
 -- Gives the free slots of a key to waiting jobs, first come, first served. Returns how many were admitted. Jobs whose
 -- row is locked are skipped: a transaction that locks one and leaves it waiting calls this function itself. Locks: the
 -- key; then the admitted jobs.
-create or replace function stillwake.fill_key_slots(p_pipeline text, p_key text) returns integer
+create or replace function stillwake.fill_key_slots(p_pipeline text, p_key text, p_tenant text) returns integer
 language plpgsql
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_now   timestamptz := stillwake.now();
+  v_scope text := coalesce(p_tenant, '');
   v_max   integer := (select key_limit from stillwake.pipelines where name = p_pipeline);
   v_slot  integer;
   v_taken integer := 0;
@@ -208,15 +209,17 @@ declare
 begin
   perform pg_advisory_xact_lock(stillwake.key_lock(p_pipeline, p_key));
   if (select count(*) from stillwake.live_jobs j
-    where j.pipeline = p_pipeline and j.key = p_key and j.key_slot between 1 and v_max) >= v_max then
+    where j.pipeline = p_pipeline and j.key = p_key and coalesce(j.tenant, '') = v_scope and j.key_slot between 1 and v_max) >= v_max then
     return 0;
   end if;
   loop
     select min(s.slot) into v_slot from generate_series(v_taken + 1, coalesce(v_max, 1)) s (slot)
-    where not exists (select from stillwake.live_jobs j where j.pipeline = p_pipeline and j.key = p_key and j.key_slot = s.slot);
+    where not exists (select from stillwake.live_jobs j
+      where j.pipeline = p_pipeline and j.key = p_key and coalesce(j.tenant, '') = v_scope and j.key_slot = s.slot);
     exit when v_slot is null;
     select * into v_job from stillwake.live_jobs j
-    where j.pipeline = p_pipeline and j.key = p_key and j.key_slot is null and j.waiting_for = 'key' and j.state = 'queued'
+    where j.pipeline = p_pipeline and j.key = p_key and coalesce(j.tenant, '') = v_scope and j.key_slot is null and j.waiting_for = 'key'
+      and j.state = 'queued'
     order by j.order_at, j.id limit 1 for update skip locked;
     exit when not found;
     begin
@@ -249,7 +252,9 @@ $$;
 -- only those that start to wait. Not with several slots per key: a waiting job might be locked by a transaction that
 -- gives it another slot and then fails.
 -- Locks: the keys in order; then the admitted jobs.
-create or replace function stillwake.pass_key_slots(p_pipelines text[], p_keys text[], p_slots smallint[], p_shared boolean) returns void
+create or replace function stillwake.pass_key_slots(
+  p_pipelines text[], p_keys text[], p_tenants text[], p_slots smallint[], p_shared boolean
+) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set enable_sort = off as $$
 declare
@@ -269,14 +274,15 @@ begin
   end if;
   v_now := stillwake.now();
   with freed as (
-    select f.pipeline, f.key, array_agg(f.slot order by f.slot) as slots
-    from unnest(p_pipelines, p_keys, p_slots) f (pipeline, key, slot)
+    select f.pipeline, f.key, coalesce(f.tenant, '') as scope, array_agg(f.slot order by f.slot) as slots
+    from unnest(p_pipelines, p_keys, p_tenants, p_slots) f (pipeline, key, tenant, slot)
     join stillwake.pipelines p on p.name = f.pipeline and f.slot <= p.key_limit
-    group by f.pipeline, f.key
+    group by 1, 2, 3
   ), next as materialized (
     select n.id, n.slot from freed f cross join lateral unnest(f.slots, array(
       select j.id from stillwake.live_jobs j
-      where j.pipeline = f.pipeline and j.key = f.key and j.key_slot is null and j.waiting_for = 'key' and j.state = 'queued'
+      where j.pipeline = f.pipeline and j.key = f.key and coalesce(j.tenant, '') = f.scope and j.key_slot is null
+        and j.waiting_for = 'key' and j.state = 'queued'
       order by j.order_at, j.id limit cardinality(f.slots) for update skip locked
     )) n (slot, id) where n.id is not null
   ), admitted as (
@@ -293,7 +299,7 @@ $$;
 create or replace function stillwake.recheck_key() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  perform stillwake.fill_key_slots(new.pipeline, new.key);
+  perform stillwake.fill_key_slots(new.pipeline, new.key, new.tenant);
   return null;
 end
 $$;
@@ -313,27 +319,30 @@ $$;
 create or replace function stillwake.fill_free_keys(p_limit integer default 1000, p_pipeline text default null)
 returns table (pipeline text, key text, admitted integer)
 language plpgsql as $$
+declare
+  v_scope text;
 begin
-  for pipeline, key in
+  for pipeline, key, v_scope in
     with recursive waiting as (
-      (select j.pipeline, j.key from stillwake.live_jobs j where j.key is not null and j.key_slot is null
-        order by j.pipeline, j.key limit 1)
+      (select j.pipeline, j.key, coalesce(j.tenant, '') as scope from stillwake.live_jobs j where j.key is not null and j.key_slot is null
+        order by 1, 2, 3 limit 1)
       union all
-      select n.pipeline, n.key from waiting w cross join lateral (
-        select j.pipeline, j.key from stillwake.live_jobs j
-        where j.key is not null and j.key_slot is null and (j.pipeline, j.key) > (w.pipeline, w.key) order by j.pipeline, j.key limit 1
+      select n.pipeline, n.key, n.scope from waiting w cross join lateral (
+        select j.pipeline, j.key, coalesce(j.tenant, '') as scope from stillwake.live_jobs j
+        where j.key is not null and j.key_slot is null and (j.pipeline, j.key, coalesce(j.tenant, '')) > (w.pipeline, w.key, w.scope)
+        order by 1, 2, 3 limit 1
       ) n
     )
     -- In the order of their locks: see pass_key_slots().
-    select w.pipeline, w.key from (
-      select a.pipeline, a.key from waiting a left join stillwake.pipelines p on p.name = a.pipeline
+    select w.pipeline, w.key, w.scope from (
+      select a.pipeline, a.key, a.scope from waiting a left join stillwake.pipelines p on p.name = a.pipeline
       where (p_pipeline is null or a.pipeline = p_pipeline)
-        and (select count(*) from stillwake.live_jobs j
-          where j.pipeline = a.pipeline and j.key = a.key and j.key_slot is not null) < coalesce(p.key_limit, 1)
+        and (select count(*) from stillwake.live_jobs j where j.pipeline = a.pipeline and j.key = a.key
+          and coalesce(j.tenant, '') = a.scope and j.key_slot is not null) < coalesce(p.key_limit, 1)
       limit p_limit
     ) w order by stillwake.key_lock(w.pipeline, w.key)
   loop
-    admitted := stillwake.fill_key_slots(pipeline, key);
+    admitted := stillwake.fill_key_slots(pipeline, key, v_scope);
     return next;
   end loop;
 end
@@ -345,13 +354,14 @@ returns table (pipeline text, key text, waiting bigint, holder uuid, holder_stat
 language sql stable as $$
   select w.pipeline, w.key, w.waiting, h.id, h.state
   from (
-    select j.pipeline, j.key, count(*) as waiting from (
-      select i.pipeline, i.key from stillwake.live_jobs i where i.key is not null and i.key_slot is null and i.waiting_for = 'key'
-      order by i.pipeline, i.key limit 10000
-    ) j group by 1, 2 order by 1, 2 limit p_limit
+    select j.pipeline, j.key, j.scope, count(*) as waiting from (
+      select i.pipeline, i.key, coalesce(i.tenant, '') as scope from stillwake.live_jobs i
+      where i.key is not null and i.key_slot is null and i.waiting_for = 'key' order by 1, 2, 3 limit 10000
+    ) j group by 1, 2, 3 order by 1, 2, 3 limit p_limit
   ) w
   cross join lateral (
-    select k.id, k.state from stillwake.live_jobs k where k.pipeline = w.pipeline and k.key = w.key and k.key_slot is not null
+    select k.id, k.state from stillwake.live_jobs k
+    where k.pipeline = w.pipeline and k.key = w.key and coalesce(k.tenant, '') = w.scope and k.key_slot is not null
     order by k.key_slot limit 1
   ) h
 $$;

@@ -346,6 +346,7 @@ declare
   v_idempotent uuid[];
   v_pipelines  text[];
   v_keys       text[];
+  v_tenants    text[];
   v_slots      smallint[];
   v_parents    uuid[];
   v_spawns     text[];
@@ -383,14 +384,15 @@ begin
   )
   select array_agg(g.id), array_agg(g.lease_id), array_agg(g.id) filter (where g.idempotency_key is not null),
     array_agg(g.pipeline) filter (where g.key_slot is not null), array_agg(g.key) filter (where g.key_slot is not null),
-    array_agg(g.key_slot) filter (where g.key_slot is not null),
+    array_agg(g.tenant) filter (where g.key_slot is not null), array_agg(g.key_slot) filter (where g.key_slot is not null),
     array_agg(g.parent_id) filter (where g.parent_id is not null), array_agg(g.spawn) filter (where g.parent_id is not null),
     array_agg(g.child_no) filter (where g.parent_id is not null),
     array_agg(g.id) filter (where g.webhooks is not null), (select bool_or(k.told) from keep k),
     array_agg(g.pipeline) filter (where g.lease_id is not null and g.pipeline in (select k.name from keep k where k.capped)),
     array(select o.name from stillwake.pools o where o.concurrency is not null
       and o.name = any (array(select distinct r.pool from gone r where r.lease_id is not null)))
-  into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_slots, v_parents, v_spawns, v_nos, v_webhooks, v_told, v_capped, v_pools
+  into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_tenants, v_slots, v_parents, v_spawns, v_nos, v_webhooks, v_told,
+    v_capped, v_pools
   from gone g;
 
   -- The children of a failed or cancelled job are not needed any more.
@@ -412,7 +414,7 @@ begin
     where e.id = any (v_idempotent) and k.pipeline = e.pipeline and k.key = e.idempotency_key and k.job_id = e.id;
   end if;
   if v_keys is not null then
-    perform stillwake.pass_key_slots(v_pipelines, v_keys, v_slots, p_state = 'completed');
+    perform stillwake.pass_key_slots(v_pipelines, v_keys, v_tenants, v_slots, p_state = 'completed');
   end if;
   if v_capped is not null then
     perform stillwake.free_caps(v_capped);

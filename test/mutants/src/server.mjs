@@ -106,9 +106,9 @@ export const mutants = [
     new: "job.key === key;",
   },
   {
-    name: "a tenant token can join a job of another tenant by key",
+    name: "a tenant token can name endpoints of the installation",
     killedBy: "test/server/tenants.test.ts",
-    only: "is taken, also for join",
+    only: "not the tenant's",
     file: "src/server/routes/job-control.ts",
     old: `      shared.boundTo = caller.tenant;
 `,

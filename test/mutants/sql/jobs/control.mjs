@@ -30,7 +30,7 @@ export const mutants = [
     name: "resuming a job does not check whether its key is free",
     killedBy: "test/model/keys.test.ts",
     old: `    if v_waits then
-      perform stillwake.fill_key_slots(v_job.pipeline, v_job.key);
+      perform stillwake.fill_key_slots(v_job.pipeline, v_job.key, v_job.tenant);
     end if;
 `,
     new: "",
@@ -40,12 +40,12 @@ export const mutants = [
     killedBy: "test/model/keys.test.ts",
     edits: [
       {
-        old: "  perform stillwake.fill_key_slots(k.pipeline, k.key) from (",
+        old: "  perform stillwake.fill_key_slots(k.pipeline, k.key, k.tenant) from (",
         new: "  perform from (",
       },
       {
         file: "sql/functions/jobs/keys.sql",
-        old: "perform stillwake.fill_key_slots(new.pipeline, new.key);",
+        old: "perform stillwake.fill_key_slots(new.pipeline, new.key, new.tenant);",
         new: "",
       },
     ],

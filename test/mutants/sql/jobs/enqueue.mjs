@@ -28,11 +28,20 @@ export const mutants = [
     new: "if false then",
   },
   {
-    name: "a key conflict returns the job of another tenant",
-    killedBy: "test/server/access-others.test.ts",
-    only: "keeps its key",
-    old: "if p_options ->> 'bound_to' is not null then",
-    new: "if false then",
+    name: "an idempotency key returns the job of another tenant",
+    killedBy: "test/server/tenants.test.ts",
+    only: "is free, also for join",
+    edits: [
+      { old: "coalesce(i.tenant, ''), i.id", new: "'', i.id" },
+      { old: "and k.key = i.key and k.tenant = coalesce(i.tenant, '')", new: "and k.key = i.key" },
+    ],
+  },
+  {
+    name: "a call that is bound to a tenant stores a job of another",
+    killedBy: "test/server/tenants.test.ts",
+    only: "is not bound to",
+    old: "  elsif exists (select from unnest(p_tenants) t where t is distinct from v_bound) then",
+    new: "  elsif false then",
   },
   {
     name: "a key by path holds only where the client computes it",

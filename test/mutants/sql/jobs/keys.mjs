@@ -12,7 +12,7 @@ export const mutants = [
   {
     name: "a job that starts waiting for its key does not check again at commit",
     only: "none waits",
-    old: "perform stillwake.fill_key_slots(new.pipeline, new.key);",
+    old: "perform stillwake.fill_key_slots(new.pipeline, new.key, new.tenant);",
     new: "",
   },
   {
@@ -34,17 +34,36 @@ export const mutants = [
     new: "order by j.order_at desc, j.id desc limit cardinality(f.slots) for update skip locked",
   },
   {
-    name: "a key conflict replaces the job of another tenant",
-    killedBy: "test/server/access-others.test.ts",
-    only: "keeps its key",
-    old: "if p_row.tenant is not null then",
-    new: "if false then",
+    name: "a job replaces the jobs of other tenants that hold its key",
+    killedBy: "test/server/tenants.test.ts",
+    only: "is free, also for replace",
+    old: `and j.key = i.key
+        and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot is not null and j.cancel is null offset 0`,
+    new: `and j.key = i.key
+        and j.key_slot is not null and j.cancel is null offset 0`,
   },
   {
-    name: "a key conflict error names the job of another tenant",
-    killedBy: "test/server/access-others.test.ts",
-    only: "keeps its key",
-    old: "if p_row.tenant is not null and v_one.id is not null then",
-    new: "if false then",
+    name: "a job replaces the jobs of other tenants that wait for its key",
+    killedBy: "test/model/keys.test.ts",
+    old: "and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot is null",
+    new: "and j.key_slot is null",
+  },
+  {
+    name: "a job joins a job of another tenant by its key",
+    killedBy: "test/model/keys.test.ts",
+    old: "and coalesce(j.tenant, '') = coalesce(i.tenant, '') and j.key_slot is not null and j.cancel is null order by j.key_slot limit 1",
+    new: "and j.key_slot is not null and j.cancel is null order by j.key_slot limit 1",
+  },
+  {
+    name: "an ended job passes its key to a waiting job of another tenant",
+    killedBy: "test/model/keys.test.ts",
+    old: "and coalesce(j.tenant, '') = f.scope and j.key_slot is null",
+    new: "and j.key_slot is null",
+  },
+  {
+    name: "a slot of a key that another tenant holds counts as taken",
+    killedBy: "test/model/keys.test.ts",
+    old: "and coalesce(j.tenant, '') = v_scope and j.key_slot between 1 and v_max",
+    new: "and j.key_slot between 1 and v_max",
   },
 ];
