@@ -161,7 +161,10 @@ export interface Verdict {
 
 export function heartbeat(world: World, handles: Handle[]): Verdict[] {
   const named = handles.flatMap(({ lease }) => world.leases.get(lease) ?? []);
-  if (named.some(({ until }) => until < world.now)) noteOutage(world, true);
+  noteOutage(
+    world,
+    named.some(({ until }) => until < world.now),
+  );
   for (const { lease: id } of handles) {
     const lease = world.leases.get(id);
     if (lease) lease.until = world.now + lease.span;

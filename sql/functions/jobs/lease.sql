@@ -88,7 +88,8 @@ begin
     delete from stillwake.outages o where o.ended_at < v_now - interval '7 days';
     -- A promoted standby was started long before its promotion, whose time it does not record.
     insert into stillwake.outages (ended_at, timeline, started_at)
-    values (case when v_last <> v_timeline then v_now else v_started end, v_timeline, v_started) on conflict do nothing;
+    values (case when v_last <> v_timeline then v_now else v_started end, v_timeline, v_started)
+    on conflict (ended_at) do update set timeline = excluded.timeline, started_at = excluded.started_at;
   end if;
   if p_silence and not exists (select from stillwake.leases l where l.until >= v_now)
     and exists (select from stillwake.leases l where not exists (select from stillwake.outages o where o.ended_at > l.until - l.span)) then
