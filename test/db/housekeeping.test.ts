@@ -1,12 +1,14 @@
 // Housekeeping: partitions for the coming weeks and the deletion of old data, in portions that disturb no one, by whichever
 // process is at work.
-import type pg from "pg";
+import pg from "pg";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
+import { createOrchestrator, local } from "../../src/orchestrator/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { createWorker, implement } from "../../src/worker/index.ts";
 import { claim, enqueue, first } from "../model/actors.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -78,11 +80,27 @@ describe("a running process", () => {
   it("does it while it serves requests: a server", async () => {
     const { url, client } = await fresh();
     await travel(client, "56d");
-    const server = createServer({ url, auth: "none" });
-    onTestFinished(() => server.close());
+    const pool = new pg.Pool({ connectionString: url });
+    const server = createServer({ pool, auth: "none" });
+    onTestFinished(async () => {
+      await server.close();
+      await pool.end();
+    });
     expect((await server.fetch(new Request("http://localhost/health"))).status).toBe(200);
+    // A health check opens no connection: it must not keep a database awake.
+    expect(pool.totalCount).toBe(0);
     expect(await weeksAhead(client)).toBeLessThan(0);
     expect((await server.fetch(new Request("http://localhost/v1/jobs"))).status).toBe(200);
+    await waitFor(() => first(client, "select kept_at > '-infinity' from stillwake.housekeeping", []));
+    expect(await weeksAhead(client)).toBeGreaterThanOrEqual(4);
+  });
+
+  it("does it while it polls: an orchestrator", async () => {
+    const { url, client } = await fresh();
+    await travel(client, "56d");
+    const provider = local({ args: [], dir: temporaryDirectory("machines") });
+    await using orchestrator = createOrchestrator({ url, pools: { default: { provider, max: 1 } } });
+    await orchestrator.start();
     await waitFor(() => first(client, "select kept_at > '-infinity' from stillwake.housekeeping", []));
     expect(await weeksAhead(client)).toBeGreaterThanOrEqual(4);
   });

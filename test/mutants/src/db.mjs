@@ -1,6 +1,22 @@
 // Mutants of src/db.
 export const mutants = [
   {
+    name: "a write without a partition fails",
+    killedBy: "test/db/housekeeping.test.ts",
+    only: "makes the partition and succeeds",
+    file: "src/db/database.ts",
+    old: "if (isMissingPartition(error) && !prepared) {",
+    new: "if (false) {",
+  },
+  {
+    name: "processes do no housekeeping",
+    killedBy: "test/db/housekeeping.test.ts",
+    only: "does it while it serves requests",
+    file: "src/db/housekeeping.ts",
+    old: "if (this.#running || this.#stopped || performance.now() < this.#tendAt) return;",
+    new: "if (performance.now() > 0) return;",
+  },
+  {
     name: "a worker that exits stays listed as a listener",
     killedBy: "test/worker/listener.test.ts",
     only: "leaves no listener",

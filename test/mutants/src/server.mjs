@@ -4,6 +4,14 @@ export const killedBy = "test/server/guards.test.ts";
 
 export const mutants = [
   {
+    name: "health checks cause housekeeping",
+    killedBy: "test/db/housekeeping.test.ts",
+    only: "does it while it serves requests",
+    file: "src/server/app.ts",
+    old: 'if (route.access !== "public") context.housekeeping.check();',
+    new: "context.housekeeping.check();",
+  },
+  {
     name: "a line id of one job is accepted as a cursor of another job's stream",
     killedBy: "test/live/stream.test.ts",
     only: "are rejected, and never show",
