@@ -20,6 +20,8 @@ const WATCHDOG_MS = 20_000;
 
 export interface HousekeepingOptions {
   database: Database;
+  /** The leases of this process, as for a claim. They are not recovered by a statement that arrives late. */
+  held?(): (string | null)[];
   onError?(error: unknown): void;
 }
 
@@ -67,8 +69,8 @@ export class Housekeeping {
   }
 
   async #run(): Promise<void> {
-    const { database } = this.#options;
-    await tendJobs(database, TEND_EVERY_MS);
+    const { database, held } = this.#options;
+    await tendJobs(database, TEND_EVERY_MS, held?.());
     if (this.#stopped || performance.now() < this.#keepAt) return;
     if (await isHousekeepingDue(database, KEEP_EVERY_MS)) {
       const complete = await runTasks(database, () => this.#stopped);

@@ -97,6 +97,7 @@ export class Worker {
     this.#webhookPump = new WebhookPump({ ...settings, database: this.#database, events, name, hintsArrive });
     this.#housekeeping = new Housekeeping({
       database: this.#database,
+      held: () => this.#keeper?.held ?? [null],
       onError: (error) => events.emit({ kind: "housekeeping.failed", message: (error as Error).message }),
     });
     events.subscribe(({ kind }) => {

@@ -69,12 +69,33 @@ describe("a running process", () => {
   it("recovers the jobs of every pool, also of one without a worker", async () => {
     const { url, client } = await fresh();
     await client.query(`select stillwake.register_pipeline('elsewhere', '{"pool": "other"}')`);
-    await enqueue(client, "elsewhere");
-    await client.query("select stillwake.claim('dead', 'other', '{elsewhere}', 1, '1 second')");
+    for (const lease of ["2 hours", "1 second"]) {
+      await enqueue(client, "elsewhere");
+      await client.query("select stillwake.claim('other', 'other', '{elsewhere}', 1, $1)", [lease]);
+    }
     await travel(client, "1h");
     await using worker = createWorker({ url, pipelines: [implement(quiet, () => "done")], isolation: "none" });
     await worker.start();
-    await waitFor(async () => (await first(client, "select state from stillwake.live_jobs", [])) === "queued");
+    await waitFor(
+      async () =>
+        (await first(client, "select count(*)::integer from stillwake.live_jobs where state = 'queued'", [])) === 1,
+    );
+  });
+
+  it("does not recover its own leases, however late its statement arrives", async () => {
+    const { client } = await fresh();
+    await client.query("select stillwake.register_pipeline('p')");
+    await enqueue(client, "p");
+    const [own] = await claim(client, "w", ["p"]);
+    await travel(client, "1h");
+    const state = () => first(client, "select state from stillwake.live_jobs", []);
+    await client.query("select stillwake.tend_jobs(null, $1)", [[own!.lease]]);
+    expect(await state()).toBe("running");
+    // A call that is repeated after an outage.
+    await client.query("select stillwake.tend_jobs(null, null)");
+    expect(await state()).toBe("running");
+    await client.query("select stillwake.tend_jobs(null, '{}')");
+    expect(await state()).toBe("queued");
   });
 
   it("does it while it serves requests: a server", async () => {
@@ -209,7 +230,7 @@ describe("a watchdog after months without one", () => {
         select 'p', 'k' || g, gen_random_uuid(), '2020-01-06' from generate_series(1, 15000) g`,
     );
     const { rows } = await client.query("select count::int from stillwake.watchdog() where act = 'deleted'");
-    expect(rows[0].count).toBeGreaterThan(10_000);
+    expect(rows[0].count).toBeGreaterThan(2000);
   });
 });
 

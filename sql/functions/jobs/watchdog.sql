@@ -51,9 +51,10 @@ $$;
 
 -- Creates the jobs of due schedules, recovers jobs of dead workers, ends expired jobs, completes jobs without
 -- remaining work, admits jobs to free keys, lets breakers probe, and checks budgets: for all pools, also those without
--- a worker. With p_every it does nothing if that was done less than p_every ago, or another session is at it. Returns
--- what it did, and what it skipped and why.
-create or replace function stillwake.tend_jobs(p_every interval default null) returns table (act text, count bigint, note text)
+-- a worker. With p_every it does nothing if that was done less than p_every ago, or another session is at it. p_held: as
+-- p_except of recover(); null to recover none. Returns what it did, and what it skipped and why.
+create or replace function stillwake.tend_jobs(p_every interval default null, p_held uuid[] default '{null}')
+returns table (act text, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if p_every is not null then
@@ -73,7 +74,7 @@ begin
     return next;
   end loop;
   act := 'recovered';
-  count := stillwake.recover(1000, p_except => null);
+  count := case when p_held is null then 0 else stillwake.recover(p_limit => 1000, p_except => p_held) end;
   note := 'jobs of workers without a heartbeat';
   return next;
   act := 'expired';

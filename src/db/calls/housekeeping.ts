@@ -8,10 +8,15 @@ export interface WatchdogAction {
   note: string;
 }
 
-/** With `everyMs`: only if no process has done it in this time. */
-export function tendJobs(database: Database, everyMs?: number): Promise<WatchdogAction[]> {
+/** With `everyMs`: only if no process has done it in this time. `held`: as for a claim; with null, because this process cannot tell whether workers could reach the database. */
+export function tendJobs(
+  database: Database,
+  everyMs?: number,
+  held: (string | null)[] = [null],
+): Promise<WatchdogAction[]> {
   const every = everyMs === undefined ? null : `${everyMs} milliseconds`;
-  return readActions(database, "tend_jobs($1)", [every]);
+  // After an outage no lease is recovered: if it was longer than a lease, those of living workers look expired until they heartbeat.
+  return readActions(database, "tend_jobs($1, $2)", (again) => [every, again ? null : held]);
 }
 
 /** In this order: partitions first, because rows that arrive before their partition have to be moved. */
@@ -19,7 +24,7 @@ export const HOUSEKEEPING_TASKS = ["partitions", "retention", "leftovers", "webh
 
 /** One portion of a task, in one transaction. No action: another process is at it. Counts of 0: nothing is left. */
 export function housekeep(database: Database, task: (typeof HOUSEKEEPING_TASKS)[number]): Promise<WatchdogAction[]> {
-  return readActions(database, "housekeep($1)", [task]);
+  return readActions(database, "housekeep($1)", () => [task]);
 }
 
 export async function isHousekeepingDue(database: Database, everyMs: number): Promise<boolean> {
@@ -33,10 +38,14 @@ export async function recordHousekeeping(database: Database): Promise<void> {
   await database.query(`select ${database.schema}.housekeeping_done()`);
 }
 
-async function readActions(database: Database, call: string, values: unknown[]): Promise<WatchdogAction[]> {
-  const rows = await database.query<{ act: string; count: string; note: string }>(
+async function readActions(
+  database: Database,
+  call: string,
+  values: (again: boolean) => unknown[],
+): Promise<WatchdogAction[]> {
+  const rows = await database.repeat<{ act: string; count: string; note: string }>(
     `select act, count, note from ${database.schema}.${call}`,
-    values,
+    { values },
   );
   return rows.map(({ act, count, note }) => ({ act, count: Number(count), note }));
 }

@@ -142,6 +142,11 @@ export class Keeper {
     return this.#jobs.size;
   }
 
+  /** The leases of this worker: those of its jobs, and those that claims in flight may have taken. */
+  get held(): (string | null)[] {
+    return this.#claimLoop.held;
+  }
+
   /** The number of finished attempts that Postgres refuses to settle. */
   get rejected(): number {
     return this.#claimLoop.rejected;

@@ -17,6 +17,13 @@ export const mutants = [
     new: "    update stillwake.housekeeping",
   },
   {
+    name: "a worker recovers its own leases while it tends the jobs",
+    killedBy: "test/db/housekeeping.test.ts",
+    only: "does not recover its own leases",
+    old: "stillwake.recover(p_limit => 1000, p_except => p_held)",
+    new: "stillwake.recover(p_limit => 1000)",
+  },
+  {
     name: "one call of the watchdog deletes one portion",
     killedBy: "test/db/housekeeping.test.ts",
     only: "that is called in SQL deletes more than one portion",
