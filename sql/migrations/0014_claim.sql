@@ -25,6 +25,21 @@ create table stillwake.cap_ends (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
 create index cap_ends_name on stillwake.cap_ends (name);
 
+-- Keys that may have a free slot and a waiting job which could not be admitted: claims check them again. See keys.sql.
+create table stillwake.free_keys (
+  id       bigint generated always as identity primary key,
+  -- Of the job that waits.
+  pool     text not null,
+  pipeline text not null,
+  key      text not null,
+  -- The tenant, or '' for none.
+  scope    text not null,
+  tries    integer not null default 0,
+  check_at timestamptz not null
+);
+create index free_keys_check on stillwake.free_keys (pool, check_at);
+create index free_keys_key on stillwake.free_keys (pipeline, key, scope);
+
 -- It has another parameter now.
 drop function if exists stillwake.pick_from_lane(text, integer, text, text[], integer, text[], integer[], integer[], timestamptz,
   timestamptz, uuid);

@@ -176,9 +176,12 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
     const rows = await waitFor(
       async () => {
         const ended = await query<{ tenant: string; before: number; left: number }>(
-          `select s.tenant, (select count(*)::integer from stillwake.jobs h where h.pool = $1 and h.claimed_at >= s.run_at and h.claimed_at < s.claimed_at) as before,
+          `select s.tenant, (select count(*)::integer from stillwake.jobs h where h.pool = $1 and h.claimed_at >= s.due_at and h.claimed_at < s.claimed_at) as before,
             (select count(*)::integer from stillwake.live_jobs h where h.pool = $1 and h.tenant = 'hot') as left
-          from stillwake.ended_jobs s where s.pool = $1 and s.tenant <> 'hot'`,
+          from (
+            select e.*, coalesce((select a.ended_at + interval '600 ms' from stillwake.ended_attempts a where a.job_id = e.id and a.outcome = 'failed'), e.run_at) as due_at
+            from stillwake.ended_jobs e where e.pool = $1 and e.tenant <> 'hot'
+          ) s`,
           [pool],
         );
         return ended.length === 3 && ended;

@@ -73,6 +73,9 @@ begin
   end if;
   perform stillwake.recover(10, p_pool, 200, p_held);
   perform stillwake.expire(100, p_pool);
+  if exists (select from stillwake.free_keys f where f.pool = p_pool and f.check_at <= v_now) then
+    perform stillwake.check_free_keys(p_pool, 20, v_now);
+  end if;
   select * into v_pool from stillwake.pools p where p.name = p_pool;
   -- The pool was paused because its budget was used up, and a new budget period has begun.
   if v_pool.resume_at <= v_now then

@@ -4,6 +4,11 @@
 -- 'key') until a slot is free, first come, first served. Indexes and conditions name coalesce(tenant, ''), which equals no
 -- tenant: a condition on a null tenant could not use an index.
 --
+-- A waiting job whose row is locked when its turn comes (by a pause() that is not committed, for example) is not waited
+-- for: the job that ends must not wait for a transaction of the user, and a transaction that is rolled back tells nobody.
+-- So the key is noted in free_keys, and claims check it again, at intervals of 50 ms to 1 s, until no job waits for a
+-- free slot. The same for a transaction whose snapshot is older than the end of the job (REPEATABLE READ).
+--
 -- A slot becomes free in end_jobs() only. A transaction that frees a slot and one whose job starts to wait may miss
 -- each other, because neither sees the other's uncommitted rows; so both take the lock of the key: the first when it
 -- ends its job, the second at its commit.
@@ -231,7 +236,64 @@ begin
       v_taken := v_slot;
     end;
   end loop;
+  if v_slot is not null then
+    perform stillwake.note_free_key(p_pipeline, p_key, v_scope, v_now);
+  end if;
   return v_count;
+end
+$$;
+
+-- To be called when a key has a free slot: notes it if a job waits for it all the same, and hints the workers of that
+-- job's pool.
+create or replace function stillwake.note_free_key(p_pipeline text, p_key text, p_scope text, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_pool text;
+begin
+  select j.pool into v_pool from stillwake.live_jobs j
+  where j.pipeline = p_pipeline and j.key = p_key and coalesce(j.tenant, '') = p_scope and j.key_slot is null
+    and j.waiting_for = 'key' and j.state = 'queued'
+  order by j.order_at, j.id limit 1;
+  if found and not exists (select from stillwake.free_keys f where f.pipeline = p_pipeline and f.key = p_key and f.scope = p_scope) then
+    insert into stillwake.free_keys (pool, pipeline, key, scope, check_at) values (v_pool, p_pipeline, p_key, p_scope, p_now);
+    perform stillwake.hint(v_pool);
+  end if;
+end
+$$;
+
+-- Checks keys of free_keys whose time has come, up to p_limit of them. Called by the claims of the pool; usually there is
+-- none.
+-- Locks: the keys, unless they are locked; then the admitted jobs. Waits 100 ms at most for a transaction that takes the
+-- same slot.
+create or replace function stillwake.check_free_keys(p_pool text, p_limit integer, p_now timestamptz) returns void
+language plpgsql set lock_timeout = '100ms' as $$
+declare
+  v_one   stillwake.free_keys;
+  v_again boolean;
+begin
+  for v_one in
+    select * from stillwake.free_keys f where f.pool = p_pool and f.check_at <= p_now order by f.check_at limit p_limit
+    for update skip locked
+  loop
+    v_again := true;
+    if pg_try_advisory_xact_lock(stillwake.key_lock(v_one.pipeline, v_one.key)) then
+      begin
+        perform stillwake.fill_key_slots(v_one.pipeline, v_one.key, v_one.scope);
+        v_again := exists (select from stillwake.live_jobs j where j.pipeline = v_one.pipeline and j.key = v_one.key
+            and coalesce(j.tenant, '') = v_one.scope and j.key_slot is null and j.waiting_for = 'key' and j.state = 'queued')
+          and (select count(*) from stillwake.live_jobs j where j.pipeline = v_one.pipeline and j.key = v_one.key
+            and coalesce(j.tenant, '') = v_one.scope and j.key_slot is not null) < coalesce((select p.key_limit from stillwake.pipelines p where p.name = v_one.pipeline), 1);
+      exception when lock_not_available then
+        null;
+      end;
+    end if;
+    if v_again then
+      update stillwake.free_keys f set tries = f.tries + 1,
+        check_at = p_now + least(interval '50 milliseconds' * power(2, least(f.tries, 10)), interval '1 second') where f.id = v_one.id;
+    else
+      delete from stillwake.free_keys f where f.id = v_one.id;
+    end if;
+  end loop;
 end
 $$;
 
@@ -260,6 +322,10 @@ set enable_sort = off as $$
 declare
   v_now   timestamptz;
   v_pools text[];
+  -- Keys with more free slots than jobs that could be admitted.
+  v_left   text[];
+  v_keys   text[];
+  v_scopes text[];
 begin
   perform case when l.shared then pg_advisory_xact_lock_shared(l.lock) else pg_advisory_xact_lock(l.lock) end from (
     select stillwake.key_lock(f.pipeline, f.key) as lock, p_shared and bool_and(p.key_limit = 1) as shared
@@ -290,8 +356,12 @@ begin
       waiting_for = case when j.order_at > v_now then 'time' end, lane = stillwake.lane_for_pool(j.pool, j.pipeline, j.tenant)
     from next n where j.id = n.id returning j.pool
   )
-  select array_agg(distinct a.pool) into v_pools from admitted a;
+  select (select array_agg(distinct a.pool) from admitted a), array_agg(f.pipeline), array_agg(f.key), array_agg(f.scope)
+  into v_pools, v_left, v_keys, v_scopes
+  from freed f where (select count(*) from next n join stillwake.live_jobs j on j.id = n.id
+    where j.pipeline = f.pipeline and j.key = f.key and coalesce(j.tenant, '') = f.scope) < cardinality(f.slots);
   perform stillwake.hint(p) from unnest(v_pools) p;
+  perform stillwake.note_free_key(k.pipeline, k.key, k.scope, v_now) from unnest(v_left, v_keys, v_scopes) k (pipeline, key, scope);
 end
 $$;
 
@@ -300,6 +370,9 @@ create or replace function stillwake.recheck_key() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform stillwake.fill_key_slots(new.pipeline, new.key, new.tenant);
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform stillwake.note_free_key(new.pipeline, new.key, coalesce(new.tenant, ''), stillwake.now());
+  end if;
   return null;
 end
 $$;
@@ -313,9 +386,7 @@ begin
 end
 $$;
 
--- A safety net: admits jobs that wait although a slot is free, such as the job of a transaction with an old snapshot
--- (REPEATABLE READ), or one whose row was locked, when its turn came, by a transaction that failed. Locks: the keys
--- that have a free slot, in order.
+-- A safety net: admits jobs that wait although a slot is free. Locks: the keys that have a free slot, in order.
 create or replace function stillwake.fill_free_keys(p_limit integer default 1000, p_pipeline text default null)
 returns table (pipeline text, key text, admitted integer)
 language plpgsql as $$

@@ -2,9 +2,9 @@
 -- orchestrator.
 
 -- The next time at which something happens in these pools (all when null): a job becomes claimable, a schedule is due,
--- a lease expires, a job expires, or a new budget period begins for a pool whose budget is used up. A worker passes the
--- pipelines it knows, and the versions of its code as in claim(), so that it does not wake for jobs it cannot run. In
--- the past when there is work now; null when nothing is scheduled at all.
+-- a lease expires, a job expires, a key is checked again, or a new budget period begins for a pool whose budget is used
+-- up. A worker passes the pipelines it knows, and the versions of its code as in claim(), so that it does not wake for
+-- jobs it cannot run. In the past when there is work now; null when nothing is scheduled at all.
 create or replace function stillwake.next_due(
   p_pools text[] default null, p_pipelines text[] default null, p_versions integer[] default null, p_oldest integer[] default null
 ) returns timestamptz
@@ -49,6 +49,7 @@ begin
       where s.due_at is not null and p.paused_at is null and (p_pools is null or p.name = any (p_pools))
         and (p_pipelines is null or s.pipeline = any (p_pipelines))
       order by s.due_at limit 1),
+    (select min(f.check_at) from stillwake.free_keys f where p_pools is null or f.pool = any (p_pools)),
     (select min(l.until) from stillwake.leases l where p_pools is null or l.pool = any (p_pools)),
     (select min(j.expires_at) from stillwake.live_jobs j
       where j.expires_at is not null and j.started_at is null and (p_pools is null or j.pool = any (p_pools))));

@@ -4,6 +4,34 @@ export const killedBy = "test/flow/keys-interleave.test.ts";
 
 export const mutants = [
   {
+    name: "a key whose waiting job was locked is left to the watchdog",
+    killedBy: "test/claim/key-waiters.test.ts",
+    only: "starts soon after",
+    old: "perform stillwake.note_free_key(k.pipeline, k.key, k.scope, v_now) from unnest(v_left, v_keys, v_scopes) k (pipeline, key, scope);",
+    new: "",
+  },
+  {
+    name: "a key is checked once only",
+    killedBy: "test/claim/key-waiters.test.ts",
+    only: "of two slots",
+    old: "    if v_again then",
+    new: "    if false then",
+  },
+  {
+    name: "a job enqueued under REPEATABLE READ waits for the watchdog",
+    killedBy: "test/claim/key-waiters.test.ts",
+    only: "REPEATABLE READ",
+    old: "if current_setting('transaction_isolation') <> 'read committed' then",
+    new: "if false then",
+  },
+  {
+    name: "a claim waits for the transaction that takes a slot",
+    killedBy: "test/claim/key-waiters.test.ts",
+    only: "does not wait long",
+    old: "language plpgsql set lock_timeout = '100ms' as $$",
+    new: "language plpgsql as $$",
+  },
+  {
     name: "ending a job does not take the lock of its key",
     only: "none waits",
     old: "perform case when l.shared then pg_advisory_xact_lock_shared(l.lock) else pg_advisory_xact_lock(l.lock) end from (",
