@@ -1,6 +1,6 @@
-// Caps: what a claim reads to respect them, and who learns that a place became free.
+// Caps: what a claim reads to respect them; and that a worker which waits for a cap, a limit or a breaker needs no poll.
 import { describe, expect, it } from "vitest";
-import { pipeline } from "../../src/index.ts";
+import { breaker, limit, pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { connect } from "../support/database/connections.ts";
@@ -92,6 +92,46 @@ describe("the end of a job under a cap", () => {
     await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
     await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
     await settle(held!, { outcome: "completed" });
+    expect(await until(waiting.id)).toMatchObject({ state: "completed" });
+  });
+});
+
+describe("a worker that waits", () => {
+  const silent = { directUrl: database.url, poll: "10m", pollWithHints: "10m" } as const;
+
+  it("for a breaker starts the next probe at once when the job that probed it ends without a result", async () => {
+    const own = name();
+    const contract = pipeline(own, { pool: own, needs: [breaker(own, { failures: 1, pause: "10ms" })] });
+    await stillwake.register(contract);
+    for (let n = 0; n < 2; n++) await stillwake.enqueue(contract, n);
+    const report = "select from stillwake.report_breaker_result($1, gen_random_uuid(), gen_random_uuid(), false)";
+    await sql.query(report, [own]);
+    await waitFor(
+      async () =>
+        (await sql.query("select stillwake.next_due(array[$1]) <= stillwake.now() as due", [own])).rows[0].due,
+    );
+    const [probe] = await claim(own, [own], 2);
+    const { events } = await start([implement(contract, async () => "done")], silent);
+    await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
+    await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
+    await settle(probe!, { outcome: "completed" });
+    await waitFor(() => events.some(({ kind }) => kind === "claimed"));
+  });
+
+  it("for a limit of calls in flight claims at once when one of them gets its response", async () => {
+    const own = name();
+    const contract = pipeline(own, { pool: own, needs: [limit(own, { concurrency: 1 })] });
+    await stillwake.register(contract);
+    await stillwake.enqueue(contract, 1);
+    const [held] = await claim(own, [own]);
+    const use = "select granted from stillwake.use_limit($1, $2, $3, $4, $5, $5, $6)";
+    const { job, epoch, lease } = held!;
+    await sql.query(use, [own, job, epoch, lease, 1, 0]);
+    const waiting = await stillwake.enqueue(contract, 2);
+    const { events } = await start([implement(contract, async () => "done")], silent);
+    await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
+    await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
+    await sql.query(use, [own, job, epoch, lease, 0, 1]);
     expect(await until(waiting.id)).toMatchObject({ state: "completed" });
   });
 });

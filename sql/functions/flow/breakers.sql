@@ -136,6 +136,16 @@ begin
 end
 $$;
 
+-- These jobs do not run any more. If one of them was the probe of a breaker and has not reported a result, another job
+-- may probe it now.
+create or replace function stillwake.hint_next_probe(p_jobs uuid[]) returns void
+language plpgsql as $$
+begin
+  perform stillwake.hint_dependents('breakers', b.name) from stillwake.breakers b
+  where b.probe_job = any (p_jobs) and b.resume_at <= stillwake.now();
+end
+$$;
+
 create or replace function stillwake.breaker_reason(p_breaker stillwake.breakers) returns text
 language sql stable as $$
   select p_breaker.name || coalesce(' was opened by ' || p_breaker.opened_by, ' is failing') || coalesce(': ' || p_breaker.reason, '')

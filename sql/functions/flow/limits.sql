@@ -138,6 +138,7 @@ declare
   v_slack  interval;
   v_plain  stillwake.limits;
   v_news   boolean := false;
+  v_full   boolean := false;
   v_index  integer;
 begin
   if p_take < 0 or p_min < 0 or p_min > p_take or p_done < 0 or p_unused < 0 then
@@ -154,6 +155,7 @@ begin
   v_span := v_limit.period + stillwake.grant_lifetime(v_limit.period);
   v_slack := greatest(least(p_slack, v_limit.period), '0');
   if p_done + p_unused > 0 then
+    v_full := (select sum(h.count) from stillwake.limit_holds h where h.name = p_limit) >= v_limit.concurrency;
     delete from stillwake.limit_holds h
     where h.name = p_limit and h.job_id = p_job and h.lease_id = p_lease and h.count <= p_done + p_unused;
     if not found then
@@ -228,8 +230,8 @@ begin
   where l.name = p_limit and (granted > 0 and v_limit.max is not null or p_observed is not null or p_unused > 0);
   -- Half of the time is for the way to the other side. The wait for the lock here does not count.
   within := v_now - v_start + (stillwake.grant_lifetime(v_limit.period) + v_slack) / 2;
-  -- The first call of a window got its response, so others may go now.
-  if v_news and v_limit.remaining > 0 and v_limit.turn_at > v_now then
+  -- The first call of a window, or one of as many as may be in flight, got its response: others may go now.
+  if v_full and granted = 0 or v_news and v_limit.remaining > 0 and v_limit.turn_at > v_now then
     perform stillwake.hint_dependents('limits', p_limit);
   end if;
   return next;

@@ -91,7 +91,10 @@ begin
     v_limit := least(p_limit, v_pool.concurrency - (select coalesce(sum(cardinality(l.job_ids)), 0) from stillwake.leases l
       where l.pool = p_pool));
   end if;
-  perform stillwake.return_due(p_pool, 200, v_now);
+  if exists (select from stillwake.live_jobs j where j.pool = p_pool and j.order_at is not null and j.run_at < 'infinity'
+    and j.run_at <= v_now) then
+    perform stillwake.return_due(p_pool, 200, v_now);
+  end if;
   if v_pool.laned then
     select p.ids, p.cursor, p.probes, p.probe_jobs into v_ids, cursor, v_probes, v_probing
     from stillwake.pick_from_lanes(p_pool, p_pipelines, v_limit, p_versions, p_oldest, p_cursor) p;

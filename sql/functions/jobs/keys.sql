@@ -320,8 +320,8 @@ create or replace function stillwake.pass_key_slots(
 language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set enable_sort = off as $$
 declare
-  v_now   timestamptz;
-  v_pools text[];
+  v_now    timestamptz;
+  v_pools  text[];
   -- Keys with more free slots than jobs that could be admitted.
   v_left   text[];
   v_keys   text[];

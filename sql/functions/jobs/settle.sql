@@ -299,6 +299,9 @@ begin
   if exists (select from stillwake.pipelines q where q.name = p_job.pipeline and q.concurrency is not null) then
     perform stillwake.free_caps(array[p_job.pipeline]);
   end if;
+  if exists (select from stillwake.pipelines q where q.name = p_job.pipeline and q.breakers <> '{}') then
+    perform stillwake.hint_next_probe(array[p_job.id]);
+  end if;
   if p_job.pause is not null then
     return stillwake.pause_queued(p_job.id, p_job.pause ->> 'reason', p_job.pause ->> 'by', (p_job.pause ->> 'resume_at')::timestamptz);
   end if;
@@ -355,6 +358,7 @@ declare
   v_told       boolean;
   v_capped     text[];
   v_pools      text[];
+  v_breakable  boolean;
 begin
   with ends as materialized (
     select * from rows from (unnest(p_jobs), unnest(p_epochs), unnest(p_leases), unnest(p_outputs), unnest(p_missing))
@@ -367,7 +371,7 @@ begin
     -- Computed once per pipeline, not once per job.
     select p.name, stillwake.forget_on(v_now, case p_state when 'completed' then p.keep_completed when 'failed' then p.keep_failed
       else p.keep_cancelled end) as forget_on, exists (select from stillwake.endpoint_pipelines w where w.pipeline = p.name) as told,
-      p.concurrency is not null as capped
+      p.concurrency is not null as capped, p.breakers <> '{}' as breakable
     from stillwake.pipelines p where p.name = any (array(select distinct g.pipeline from gone g))
   ), kept as (
     insert into stillwake.ended_jobs (id, forget_on, state, created_at, run_at, expires_at, started_at, claimed_at, ended_at, lease_id,
@@ -390,10 +394,10 @@ begin
     array_agg(g.id) filter (where g.webhooks is not null), (select bool_or(k.told) from keep k),
     array_agg(g.pipeline) filter (where g.lease_id is not null and g.pipeline in (select k.name from keep k where k.capped)),
     array(select o.name from stillwake.pools o where o.concurrency is not null
-      and o.name = any (array(select distinct r.pool from gone r where r.lease_id is not null)))
+      and o.name = any (array(select distinct r.pool from gone r where r.lease_id is not null))),
+    (select bool_or(k.breakable) from keep k)
   into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_tenants, v_slots, v_parents, v_spawns, v_nos, v_webhooks, v_told,
-    v_capped, v_pools
-  from gone g;
+    v_capped, v_pools, v_breakable from gone g;
 
   -- The children of a failed or cancelled job are not needed any more.
   if p_state <> 'completed' then
@@ -418,6 +422,9 @@ begin
   end if;
   if v_capped is not null then
     perform stillwake.free_caps(v_capped);
+  end if;
+  if v_breakable then
+    perform stillwake.hint_next_probe(v_jobs);
   end if;
   perform stillwake.hint(p) from unnest(v_pools) p;
   perform stillwake.hint_watchers(v_jobs);

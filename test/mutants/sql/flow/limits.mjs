@@ -4,6 +4,13 @@ export const killedBy = "test/model/flow/flow.test.ts";
 
 export const mutants = [
   {
+    name: "the response of a call in flight hints no worker",
+    killedBy: "test/flow/caps.test.ts",
+    only: "calls in flight",
+    old: "if v_full and granted = 0 or v_news",
+    new: "if v_news",
+  },
+  {
     name: "a use of a limit counts from its grant, not from the call",
     edits: [
       {

@@ -6,8 +6,8 @@ export const mutants = [
   {
     name: "a job whose back-off is over is behind the backlog",
     only: "keeps the position",
-    old: "  perform stillwake.return_due(p_pool, 200, v_now);\n",
-    new: "",
+    old: "    perform stillwake.return_due(p_pool, 200, v_now);\n",
+    new: "    null;\n",
   },
   {
     name: "a claim returns all jobs whose wait is over to their position",
