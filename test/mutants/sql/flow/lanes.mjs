@@ -95,7 +95,7 @@ export const mutants = [
   {
     name: "the end of a job at a cap hints no worker",
     killedBy: "test/flow/caps.test.ts",
-    only: "without a poll (completed)",
+    only: "in one pool lets a worker of another pool claim",
     old: "if v_full <> '{}' then",
     new: "if false then",
   },
