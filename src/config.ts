@@ -289,8 +289,10 @@ function hasSameLogin(one: string, other: string): boolean {
 }
 
 function loginOf(url: string): { user: string; raw: string; decoded: string } | undefined {
-  if (!URL.canParse(url)) return undefined;
-  const { username, password } = new URL(url);
+  // Of several hosts the first: the login is the same for all.
+  const single = url.replace(/^([a-z]+:\/\/(?:[^/?#]*@)?[^/?#@,]*),[^/?#@]*/i, "$1");
+  if (!URL.canParse(single)) return undefined;
+  const { username, password } = new URL(single);
   return password ? { user: username, raw: password, decoded: decodePassword(password) } : undefined;
 }
 

@@ -146,6 +146,14 @@ export class Stillwake extends Reader {
     }
   }
 
+  /**
+   * For health checks: throws DatabaseUnavailable when Postgres cannot be reached, or when it answers reads and
+   * acknowledges no commits because a synchronous standby is away.
+   */
+  async checkDatabase(): Promise<void> {
+    await this.database.checkCommits();
+  }
+
   /** Cancels a waiting job, or requests that a running one stops. Returns its state after the call. */
   async cancel(id: string, actor: Actor = {}): Promise<JobState> {
     return calls.controlJob(this.database, "cancel", [checkId(id), actor.reason ?? null, actor.by ?? null]);

@@ -20,6 +20,8 @@ import {
 import { backoffMs, type Duration, durationMs } from "../time.ts";
 import { withTimeout } from "../timeout.ts";
 import { checkoutClient } from "./connection.ts";
+import { clientFor, splitHosts } from "./hosts.ts";
+import { COMMITS_WAIT_REMEDY, readReplication, whyCommitsWait } from "./replication.ts";
 import { checkSchema, schemaName } from "./schema-check.ts";
 
 export interface DatabaseOptions {
@@ -184,6 +186,12 @@ export class Database {
     }
   }
 
+  /** Throws DatabaseUnavailable when no commit is acknowledged: a synchronous standby is away. */
+  async checkCommits(): Promise<void> {
+    const why = whyCommitsWait(await readReplication((text) => this.read(text)));
+    if (why) throw new DatabaseUnavailable(`Postgres acknowledges no commits: ${why}`, { remedy: COMMITS_WAIT_REMEDY });
+  }
+
   /** Lets statements in flight finish; calls that wait for Postgres fail at once. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -302,7 +310,7 @@ export class Database {
       await delay(reconnectMs(last, attempt, 2000), undefined, { signal: this.#stopping.signal }).catch(() => {});
       if (attempt > 1 && !reported) {
         reported = true;
-        this.#onOutage?.({ lost: error });
+        this.#onOutage?.({ lost: last });
       }
       try {
         // A standby responds too, but is read-only.
@@ -310,6 +318,13 @@ export class Database {
         if (rows[0]?.off === "on") {
           // After a failover only a new connection reaches the current primary.
           this.#replacePool();
+          continue;
+        }
+        // Not with a write: each one would leave another session that waits, because Postgres does not notice there
+        // that its client is gone.
+        const why = whyCommitsWait(await readReplication(async (text) => (await this.#send(text)).rows as never[]));
+        if (why) {
+          last = new Error(why);
           continue;
         }
         if (reported) this.#onOutage?.({ awayMs: performance.now() - startedAt });
@@ -379,7 +394,8 @@ function closed(cause?: unknown, mayBeDone = false): StillwakeError {
 
 /** The error message omits the URL because it contains a password. */
 export function checkUrl(url: string): string {
-  if (URL.canParse(url) && ["postgres:", "postgresql:", "socket:"].includes(new URL(url).protocol)) return url;
+  const [first] = splitHosts(url);
+  if (URL.canParse(first!) && ["postgres:", "postgresql:", "socket:"].includes(new URL(first!).protocol)) return url;
   throw new InvalidInput("url is not a Postgres URL", {
     field: "url",
     remedy:
@@ -395,7 +411,7 @@ function openPool(options: DatabaseOptions): pg.Pool {
     });
   }
   return new pg.Pool({
-    connectionString: checkUrl(options.url),
+    ...clientFor(checkUrl(options.url)),
     application_name: "stillwake",
     max: options.connections ?? 10,
     query_timeout: durationMs(options.statementTimeout ?? "10s", "statementTimeout"),

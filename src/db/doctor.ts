@@ -1,8 +1,10 @@
 // `stillwake doctor`: checks a database for installation, durability, connections, hints, and overdue work.
 
-import pg from "pg";
+import type pg from "pg";
 import { fromDatabase, StillwakeError } from "../errors.ts";
+import { clientFor } from "./hosts.ts";
 import { isPooled } from "./listener.ts";
+import { COMMITS_WAIT_REMEDY, readReplication, whyCommitsWait } from "./replication.ts";
 import { NEWEST_MIGRATION, schemaName } from "./schema-check.ts";
 import { explainUnclaimed, type UnclaimedPool } from "./unclaimed-work.ts";
 
@@ -24,8 +26,9 @@ export interface DoctorOptions {
 
 export async function runDoctor(options: DoctorOptions): Promise<Finding[]> {
   const schema = schemaName(options.schema);
-  const client = new pg.Client({
-    connectionString: options.url,
+  const { Client, connectionString } = clientFor(options.url);
+  const client = new Client({
+    connectionString,
     application_name: "stillwake doctor",
     connectionTimeoutMillis: 5000,
     query_timeout: 10_000,
@@ -53,6 +56,8 @@ export async function runDoctor(options: DoctorOptions): Promise<Finding[]> {
       checkVersion,
       checkFsync,
       checkSynchronousCommit,
+      checkReplication,
+      checkLostClients,
       checkWritable,
       checkClock,
       checkConnections,
@@ -136,6 +141,36 @@ async function checkSynchronousCommit(queryRow: QueryRow): Promise<Finding> {
     check: "synchronous_commit",
     level: "ok",
     found: `${commit}${standbys ? `, standbys ${standbys}` : ", no synchronous standby: a failover loses the replication lag"}`,
+  };
+}
+
+async function checkReplication(_queryRow: QueryRow, client: pg.Client): Promise<Finding> {
+  const check = "replication";
+  const replication = await readReplication(async (text) => (await client.query(text)).rows);
+  const { names, standbys, asynchronous, lagBytes } = replication;
+  const why = whyCommitsWait(replication);
+  if (why) return { check, level: "error", found: why, remedy: `${COMMITS_WAIT_REMEDY}.` };
+  if (names) return { check, level: "ok", found: `synchronous: ${names}` };
+  if (standbys === null) return { check, level: "ok", found: "no synchronous standby; this user may not see others" };
+  if (!asynchronous) return { check, level: "ok", found: "no standby" };
+  return {
+    check,
+    level: "warning",
+    found: `asynchronous: a failover to ${asynchronous} loses what was committed and not sent yet, ${lagBytes} bytes of WAL now`,
+    remedy: `Set synchronous_standby_names to '${asynchronous}', or accept that jobs, steps and ends of jobs can be lost.`,
+  };
+}
+
+/** Without it a session whose worker or network is gone holds its locks until the statement ends. */
+async function checkLostClients(queryRow: QueryRow): Promise<Finding> {
+  const check = "client_connection_check_interval";
+  const { interval } = await queryRow("select current_setting('client_connection_check_interval') as interval");
+  if (interval !== "0") return { check, level: "ok", found: interval! };
+  return {
+    check,
+    level: "warning",
+    found: "0: a statement of a process that is gone, and the locks it waits with, stay until it ends",
+    remedy: "alter system set client_connection_check_interval = '5s', then select pg_reload_conf().",
   };
 }
 

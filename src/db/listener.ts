@@ -3,9 +3,10 @@
 // like a quiet one, and reconnected with back-off when it is lost.
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import pg from "pg";
+import type pg from "pg";
 import { closeConnection, connectionLost, destroyConnection } from "./connection.ts";
 import { reconnectMs } from "./database.ts";
+import { clientFor } from "./hosts.ts";
 
 export interface ListenerOptions {
   url: string;
@@ -118,8 +119,9 @@ export class Listener {
   }
 
   #connection(): pg.Client {
-    return new pg.Client({
-      connectionString: this.#options.url,
+    const { Client, connectionString } = clientFor(this.#options.url);
+    return new Client({
+      connectionString,
       application_name: this.#options.applicationName,
       connectionTimeoutMillis: 5000,
       query_timeout: RESPONSE_TIMEOUT_MS,

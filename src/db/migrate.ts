@@ -4,11 +4,11 @@
 import { createHash } from "node:crypto";
 import fs from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import pg from "pg";
 import { isConflict, isConnectionLoss } from "../errors.ts";
 import { backoffMs } from "../time.ts";
 import { version } from "../version.ts";
 import { checkUrl, unavailableError } from "./database.ts";
+import { clientFor } from "./hosts.ts";
 import { type RealtimeOptions, realtimeSql } from "./realtime.ts";
 import { NEWEST_MIGRATION, schemaName, schemaTooNew } from "./schema-check.ts";
 
@@ -103,7 +103,8 @@ end $migrate$;
 }
 
 async function migrateOnce(url: string, schema: string, source: Source): Promise<MigrateResult> {
-  const client = new pg.Client({ connectionString: url, application_name: "stillwake migrate" });
+  const { Client, connectionString } = clientFor(url);
+  const client = new Client({ connectionString, application_name: "stillwake migrate" });
   client.on("error", () => {});
   await client.connect();
   try {

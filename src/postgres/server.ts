@@ -199,7 +199,9 @@ function settingArguments(settings: Record<string, string | number | boolean>): 
       rejectSetting(name, "cannot be changed: the embedded Postgres is durable and listens on this machine only");
     }
   }
-  return Object.entries({ ...settings, ...fixed }).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
+  // The statement of a process that was killed ends soon, and with it its locks.
+  const defaults = { client_connection_check_interval: "5s" };
+  return Object.entries({ ...defaults, ...settings, ...fixed }).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
 }
 
 function rejectSetting(name: string, reason: string): never {

@@ -209,7 +209,7 @@ describe("save_checkpoints", () => {
   describe("with log lines", () => {
     const save = (epoch: string, lines: object[]) => {
       const { job, lease } = fence();
-      return one("select result from stillwake.save_checkpoints($1, $2, $3, $4, $5, $6, $7)", [
+      return one("select result from stillwake.save_checkpoints($1, $2, $3, $4, $5, $6, p_lines => $7)", [
         [job],
         [epoch],
         [lease],

@@ -27,6 +27,12 @@ describe("the doctor", () => {
 
   it.each<[setting: string, check: string, level: Finding["level"], found: RegExp]>([
     ["synchronous_commit = off", "synchronous_commit", "warning", /^off: a crash loses the last acknowledged commits/],
+    [
+      "client_connection_check_interval = 0",
+      "client_connection_check_interval",
+      "warning",
+      /^0: a statement of a process that is gone/,
+    ],
     ["default_transaction_read_only = on", "writable", "error", /^default_transaction_read_only is on$/],
   ])("reports %s", async (setting, check, level, found) => {
     await sql.query(`alter database ${database.name} set ${setting}`);

@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import type { Stillwake } from "../../client/client.ts";
 import type { DevPart, StillwakeConfig } from "../../client/define-config.ts";
 import { type Config, processEnvironment } from "../../config.ts";
+import { splitHosts } from "../../db/hosts.ts";
 import { migrate } from "../../db/migrate.ts";
 import { InvalidInput, StillwakeError, UnknownPipeline } from "../../errors.ts";
 import { isUrlOfCluster } from "../../postgres/cluster.ts";
@@ -380,10 +381,14 @@ async function close({ postgres, server, workers, watch, machines, part, removeA
 
 /** The password of a URL may be before the host or in a parameter. */
 function withoutPassword(text: string): string {
-  const url = new URL(text);
-  if (url.password) url.password = "***";
-  url.search = "";
-  return url.href;
+  const hosts = splitHosts(text).map((single) => {
+    const url = new URL(single);
+    if (url.password) url.password = "***";
+    url.search = "";
+    return url;
+  });
+  // The hosts after the first one have the same login and path.
+  return hosts[0]!.href.replace(hosts[0]!.host, hosts.map(({ host }) => host).join(","));
 }
 
 /** Tries up to twenty ports. */

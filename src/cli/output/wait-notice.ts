@@ -1,5 +1,6 @@
 // Tells the user when a command waits for a Postgres that does not respond: a silent minute looks like a hang.
 import net from "node:net";
+import { splitHosts } from "../../db/hosts.ts";
 
 const NOTICE_AFTER_MS = 2000;
 const PROBE_TIMEOUT_MS = 2000;
@@ -37,7 +38,7 @@ export async function withWaitNotice<Result>(
 
 /** Host and port only: the rest of the URL may be secret. */
 function parseAddress(text: string): { name: string; address: net.NetConnectOpts } {
-  const url = new URL(text);
+  const url = new URL(splitHosts(text)[0]!);
   const host = url.searchParams.get("host") || decodeURIComponent(url.hostname).replace(/^\[|\]$/g, "") || "localhost";
   const port = Number(url.searchParams.get("port") || url.port || 5432);
   if (host.startsWith("/")) return { name: host, address: { path: `${host}/.s.PGSQL.${port}` } };

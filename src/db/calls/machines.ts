@@ -1,5 +1,6 @@
 // Calls of sql/functions/machines/machines.sql: for the orchestrator, and for the worker on a machine.
 import type { Database } from "../database.ts";
+import { splitHosts } from "../hosts.ts";
 import { finiteTime, fromRow, type RowOf } from "../row.ts";
 
 export interface Fleet {
@@ -14,11 +15,15 @@ export interface Fleet {
  * the same for every copy.
  */
 export function databaseAddress(url: string | undefined): string | null {
-  if (url === undefined || !URL.canParse(url)) return null;
-  const { hostname, port, pathname } = new URL(url);
-  const isLoopback = hostname === "localhost" || hostname === "[::1]" || /^127\./.test(hostname);
-  const isSocket = hostname === "" || hostname.startsWith("%2F") || hostname.startsWith("/");
-  return isLoopback || isSocket ? null : `${hostname.toLowerCase()}:${port || 5432}${pathname}`;
+  const urls = url === undefined ? [] : splitHosts(url);
+  if (urls.length === 0 || !urls.every((single) => URL.canParse(single))) return null;
+  const hosts = urls.flatMap((single) => {
+    const { hostname, port } = new URL(single);
+    const isLoopback = hostname === "localhost" || hostname === "[::1]" || /^127\./.test(hostname);
+    const isSocket = hostname === "" || hostname.startsWith("%2F") || hostname.startsWith("/");
+    return isLoopback || isSocket ? [] : [`${hostname.toLowerCase()}:${port || 5432}`];
+  });
+  return hosts.length === urls.length ? `${hosts.join(",")}${new URL(urls[0]!).pathname}` : null;
 }
 
 /** `address`: see databaseAddress(). */

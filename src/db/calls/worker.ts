@@ -159,7 +159,7 @@ export async function saveCheckpoints(
   const toArray = (text: (call: CheckpointCall) => string) => `{${calls.map(text).join(",")}}`;
   // Only the exceptions are returned.
   const rows = await database.queryUntilDone<{ job_id: string; step: string; result: "kept" | "lost" }>(
-    `select job_id, step, result from ${database.schema}.save_checkpoints($1, $2, $3, $4, $5, $6, $7) where result <> 'saved'`,
+    `select job_id, step, result from ${database.schema}.save_checkpoints($1, $2, $3, $4, $5, $6, p_lines => $7) where result <> 'saved'`,
     [
       toArray(({ job }) => job),
       toArray(({ epoch }) => epoch),

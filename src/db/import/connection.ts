@@ -1,14 +1,16 @@
 // The connections of an import: one transaction on Stillwake's database, and one on the source where it is another.
-import pg from "pg";
+import type pg from "pg";
 import { DatabaseUnavailable, fromDatabase, isConnectionLoss } from "../../errors.ts";
 import { closeConnection } from "../connection.ts";
 import { checkUrl, unavailableError } from "../database.ts";
+import { clientFor } from "../hosts.ts";
 import { checkSchema, schemaName } from "../schema-check.ts";
 
 /** Connects without a statement timeout: an import of a large table is one transaction. */
 export async function openImportConnection(url: string): Promise<pg.Client> {
-  const client = new pg.Client({
-    connectionString: checkUrl(url),
+  const { Client, connectionString } = clientFor(checkUrl(url));
+  const client = new Client({
+    connectionString,
     application_name: "stillwake import",
     connectionTimeoutMillis: 5000,
     keepAlive: true,

@@ -17,9 +17,11 @@ export const health = operation({
 });
 
 export const deepHealth = operation({
-  summary: "Whether the server can reach its database, and whether schedules are fired",
+  summary:
+    "Whether the server can reach its database, whether commits are acknowledged, and whether schedules are fired",
   response: z.object({ status: z.literal("ok"), version: z.string(), lateSchedules: z.array(z.string()) }),
   async handle({ stillwake }) {
+    await stillwake.checkDatabase();
     // A late schedule means that no process fires schedules, even if everything else works.
     const schedules = await stillwake.schedules.list();
     const late = schedules.filter(({ lateMs, paused }) => paused === null && lateMs > 5 * 60_000);

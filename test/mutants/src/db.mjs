@@ -17,6 +17,32 @@ export const mutants = [
     new: "if (performance.now() > 0) return;",
   },
   {
+    name: "of several hosts the first one that answers is used",
+    killedBy: "test/db/hosts.test.ts",
+    only: "find the primary, and the promoted standby",
+    file: "src/db/hosts.ts",
+    edits: [
+      { old: 'return rows[0].only === "on" ? standby() : undefined;', new: "return rows[0] && undefined;" },
+      { old: "if (!isReadOnly) return;", new: "if (isReadOnly !== undefined) return;" },
+    ],
+  },
+  {
+    name: "the writable host is not searched again after it was lost",
+    killedBy: "test/db/hosts.test.ts",
+    only: "find the primary, and the promoted standby",
+    file: "src/db/hosts.ts",
+    old: "if (this.#writable === url) this.#writable = undefined;",
+    new: "void url;",
+  },
+  {
+    name: "Postgres counts as reachable while no commit is acknowledged",
+    killedBy: "test/db/hosts.test.ts",
+    only: "while the synchronous standby is away",
+    file: "src/db/database.ts",
+    old: "        if (why) {\n          last",
+    new: "        if (why && !last) {\n          last",
+  },
+  {
     name: "a worker that exits stays listed as a listener",
     killedBy: "test/worker/listener.test.ts",
     only: "leaves no listener",
