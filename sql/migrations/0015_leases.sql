@@ -1,4 +1,4 @@
--- Leases across outages, and while their row is locked.
+-- Leases across outages, while their row is locked, and in transactions with an old snapshot.
 
 -- When workers could send heartbeats again after they could not: a start of the server, a promotion (a new timeline), or
 -- the end of a time in which no lease anywhere was extended. A lease that was last extended before such a time keeps
@@ -21,3 +21,6 @@ create index locked_heartbeats_lease on stillwake.locked_heartbeats (lease_id);
 
 alter table stillwake.outages enable row level security;
 alter table stillwake.locked_heartbeats enable row level security;
+
+-- It has another parameter now.
+drop function if exists stillwake.save_checkpoints(uuid[], bigint[], uuid[], text[], jsonb[], bigint[]);

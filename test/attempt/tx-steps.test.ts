@@ -6,13 +6,26 @@ import pg from "pg";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import type { Transaction } from "../../src/db/transaction.ts";
+import { pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
-import type { JobContext, StepHandle } from "../../src/worker/index.ts";
+import { implement, type JobContext, type StepHandle } from "../../src/worker/index.ts";
 import { type Library, libraries, type Opened } from "../support/database/transaction-libraries.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const { database, run, query, checkpoints, attempts, logs: readLogs } = await inProcessFixture();
+const {
+  database,
+  run,
+  query,
+  checkpoints,
+  attempts,
+  logs: readLogs,
+  start,
+  until,
+  name,
+  stillwake,
+} = await inProcessFixture();
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } } as const;
 let nextRow = 1;
 
@@ -335,5 +348,87 @@ describe("a transaction step", () => {
       'Step "insert" was still running after 100 ms (try 2 of 3, …',
     ]);
     expect(await rowIsThere(row)).toBe(true);
+  });
+});
+
+describe.each(["repeatable read", "serializable"])("in a transaction under %s", (level) => {
+  /** A job that inserts the row in such a transaction and, before the checkpoint, runs `across`. */
+  const insertAcross = (row: number, across: (job: JobContext) => Promise<unknown>) => async (job: JobContext) => {
+    const client = new pg.Client({ connectionString: database.url });
+    client.on("error", () => {});
+    await client.connect();
+    const begin = async (work: (tx: pg.Client) => Promise<unknown>) => {
+      await client.query(`begin isolation level ${level}`);
+      await work(client);
+      await client.query("commit");
+    };
+    try {
+      await job.tx("insert", {}, begin, async (tx) => {
+        await tx.query("insert into own_rows values ($1)", [row]);
+        await across(job);
+      });
+    } finally {
+      await client.end();
+    }
+  };
+  const leaseEnd = async (id: string) =>
+    (await query<{ until: Date }>("select until from stillwake.leases where $1 = any (job_ids)", [id]))[0]!.until;
+  /** Two jobs that are claimed together: the first has the code, the second waits for the promise. */
+  const runTwo = async (code: (job: JobContext) => Promise<unknown>, second: Promise<unknown>) => {
+    const contract = pipeline(name(), { retry: { attempts: 2, initial: "1ms", max: "1ms" } });
+    const [one, two] = await stillwake.enqueueMany(contract as never, [1, 2] as never);
+    const implementation = implement(contract, (job) => (job.id === one!.id ? code(job) : second) as never);
+    const { events } = await start([implementation], { slots: 8 });
+    return { one: one!.id, two: two!.id, events };
+  };
+
+  it("that lasts longer than a heartbeat interval, rows and checkpoint commit together at the first attempt", async () => {
+    const row = nextRow++;
+    const across = async ({ id }: JobContext) => {
+      const before = await leaseEnd(id);
+      await waitFor(async () => (await leaseEnd(id)) > before, { what: "a heartbeat" });
+    };
+    const { job, id } = await run({ worker: { lease: "1s" } }, insertAcross(row, across));
+    expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
+    expect(await rowIsThere(row)).toBe(true);
+    expect(await checkpoints(id)).toMatchObject([{ step: "insert", epoch: "1" }]);
+  });
+
+  it("a settlement of another job of the same lease is a conflict: the next attempt commits", async () => {
+    const rows = [nextRow++, nextRow++];
+    const { promise: inserted, resolve } = deferred();
+    const across = async ({ id, attempt }: JobContext) => {
+      if (attempt > 1) return;
+      const alone = "select from stillwake.leases where job_ids = array[$1::uuid]";
+      expect(await query(alone, [id])).toEqual([]);
+      resolve();
+      await waitFor(async () => (await query(alone, [id])).length === 1, { what: "the other job to be settled" });
+    };
+    const { one } = await runTwo((job) => insertAcross(rows[job.attempt - 1]!, across)(job), inserted);
+    expect(await until(one)).toMatchObject({ state: "completed", attempt: 2, crashes: 0 });
+    expect((await attempts(one))[0]!.failure).toMatchObject({ code: "40001" });
+    expect([await rowIsThere(rows[0]!), await rowIsThere(rows[1]!)]).toEqual([false, true]);
+  });
+
+  it("an attempt whose job was settled meanwhile commits nothing, although its snapshot shows the job as its own", async () => {
+    const rows = [nextRow++, nextRow++];
+    // As a keeper does that gives up an attempt. The lease stays, because it holds the other job.
+    const release = `select stillwake.settle(jsonb_build_array(jsonb_build_object('job', id, 'epoch', epoch, 'lease', lease_id,
+      'outcome', 'released'))) from stillwake.live_jobs where id = $1`;
+    const { promise: over, resolve: finish } = deferred();
+    const { promise: second, resolve: claimedAgain } = deferred();
+    let attempts = 0;
+    const { one, events } = await runTwo(async (job) => {
+      attempts += 1;
+      if (attempts > 1) claimedAgain();
+      await insertAcross(rows[attempts - 1]!, () => (attempts > 1 ? over : query(release, [job.id])))(job);
+    }, over);
+    await waitFor(() => events.some(({ kind }) => kind === "write.refused"), { what: "the write to be refused" });
+    await second;
+    expect(await rowIsThere(rows[0]!)).toBe(false);
+    finish();
+    expect(await until(one)).toMatchObject({ state: "completed" });
+    expect(await checkpoints(one)).toMatchObject([{ step: "insert", epoch: "2" }]);
+    expect([await rowIsThere(rows[0]!), await rowIsThere(rows[1]!)]).toEqual([false, true]);
   });
 });

@@ -46,6 +46,33 @@ describe("a claim whose response was lost", () => {
   });
 });
 
+describe("under REPEATABLE READ", () => {
+  const claimFrom = async (pool: string) => {
+    await client.query("begin isolation level repeatable read");
+    try {
+      return await claim(client, "w1", ["plain", "drawing"], { pool });
+    } finally {
+      await client.query("rollback");
+    }
+  };
+
+  it("a claim from a pool with a cap is refused with the remedy, because it could exceed the cap", async () => {
+    await enqueue(client, "drawing");
+    await client.query("select stillwake.cap_pool('gpu', 1)");
+    await expect(claimFrom("gpu")).rejects.toMatchObject({
+      code: "SW006",
+      detail: "isolation",
+      hint: expect.stringMatching(/alter role \w+ set default_transaction_isolation to 'read committed'/),
+    });
+    await client.query("select stillwake.cap_pool('gpu', null)");
+  });
+
+  it("a claim from a pool without a cap returns jobs", async () => {
+    const id = await enqueue(client, "plain");
+    expect((await claimFrom("default")).map(({ job }) => job)).toEqual([id]);
+  });
+});
+
 describe("the queue order", () => {
   it("is by priority, then by time, then by id", async () => {
     const late = await enqueue(client, "plain");

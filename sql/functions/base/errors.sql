@@ -33,6 +33,16 @@ begin
 end
 $$;
 
+-- With an old snapshot a call that counts under a lock would not see what was committed before it got the lock.
+create or replace function stillwake.refuse_isolation(p_verb text) returns void
+language plpgsql as $$
+begin
+  perform stillwake.refuse('SW006', format('%s() cannot keep the concurrency of a pool or pipeline under %s', p_verb,
+      upper(current_setting('transaction_isolation'))), 'isolation',
+    format('Use READ COMMITTED: alter role %I set default_transaction_isolation to %L', session_user, 'read committed'));
+end
+$$;
+
 -- '1 attempt', '2 attempts'.
 create or replace function stillwake.plural(p_count integer, p_one text, p_many text default null) returns text
 language sql immutable as $$

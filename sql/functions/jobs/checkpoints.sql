@@ -4,11 +4,13 @@
 -- Saves the results of steps, one per array element. An existing result is never overwritten; the record that an optional
 -- step failed is, by a result, because new code may need that step. Returns one row each: 'saved', 'kept' (it existed) or
 -- 'lost' (refused by the fence). p_lines: log lines of these jobs that were written before, as for append_logs(). They are
--- stored in the same transaction, so that a checkpoint never exists without the lines of its step.
+-- stored in the same transaction, so that a checkpoint never exists without the lines of its step. p_fenced: the caller
+-- has locked the lease.
 -- Locks: leases by id; with lines, then jobs by id. Raises SW001.
 -- The SET clauses pin the plan: one primary key lookup per step, planned once per session.
 create or replace function stillwake.save_checkpoints(
-  p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_steps text[], p_outputs jsonb[], p_took_ms bigint[], p_lines jsonb default null
+  p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_steps text[], p_outputs jsonb[], p_took_ms bigint[], p_lines jsonb default null,
+  p_fenced boolean default false
 ) returns table (job_id uuid, step text, result text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -24,7 +26,9 @@ begin
     perform stillwake.refuse('SW001', 'The output of a step is larger than the limit of 1048576 bytes', 'output',
       'Store it as an artifact and keep a reference.');
   end if;
-  perform from stillwake.leases l where l.id = any (p_leases) order by l.id for no key update;
+  if not p_fenced then
+    perform from stillwake.leases l where l.id = any (p_leases) order by l.id for no key update;
+  end if;
   if p_lines is not null then
     perform stillwake.append_logs(p_lines);
   end if;
@@ -84,18 +88,18 @@ $$;
 
 -- Saves one step of one job inside the user's transaction: its rows and the checkpoint commit together. Call it last,
 -- because the lease's row stays locked until the transaction ends: one that is then idle for five seconds is terminated
--- by Postgres. Raises SW006 when the step was saved before, so that its work is not done twice. Raises SW005, SW001.
+-- by Postgres. Raises SW006 when the step was saved before, so that its work is not done twice. Raises SW005, SW001;
+-- 40001 as fence_transaction().
 create or replace function stillwake.save_checkpoint(p_job uuid, p_epoch bigint, p_lease uuid, p_step text, p_output jsonb default null,
   p_took_ms bigint default null)
 returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_result text := (select s.result from stillwake.save_checkpoints(jsonb_build_array(
-    jsonb_build_object('job', p_job, 'epoch', p_epoch, 'lease', p_lease, 'step', p_step, 'output', p_output, 'took_ms', p_took_ms))) s);
+  v_result text;
 begin
-  if v_result = 'lost' then
-    perform stillwake.refuse_lost(p_job, p_epoch);
-  end if;
+  perform stillwake.fence_transaction(p_job, p_epoch, p_lease);
+  select s.result into v_result from stillwake.save_checkpoints(array[p_job], array[p_epoch], array[p_lease], array[p_step],
+    array[p_output], array[p_took_ms], p_fenced => true) s;
   perform set_config('idle_in_transaction_session_timeout', '5s', true);
   if v_result = 'kept' then
     perform stillwake.refuse('SW006', format('Step "%s" of job %s already has a checkpoint', p_step, p_job), 'step',
@@ -205,9 +209,8 @@ begin
   elsif pg_column_size(p_value) > 262144 and octet_length(p_value::text) > 1048576 and stillwake.compact_size(p_value) > 1048576 then
     perform stillwake.refuse('SW001', 'The value of a list of items is larger than the limit of 1048576 bytes', 'value',
       'Keep totals, and store the rest as an artifact or in a table.');
-  elsif not stillwake.holds_lease(p_job, p_epoch, p_lease) then
-    perform stillwake.refuse_lost(p_job, p_epoch);
   end if;
+  perform stillwake.fence_transaction(p_job, p_epoch, p_lease);
   v_now := stillwake.now();
   insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
   values (p_job, p_step, p_epoch, v_now, v_now, '{"$stillwake": ["position", {"done": "{}", "lasts": {}}]}') on conflict do nothing;

@@ -86,7 +86,10 @@ begin
     perform stillwake.refuse_unknown_pool(p_pool);
   elsif v_pool.paused_at is not null then
     return;
-  elsif v_pool.concurrency is not null then
+  elsif (v_pool.concurrency is not null or v_pool.laned) and current_setting('transaction_isolation') <> 'read committed' then
+    perform stillwake.refuse_isolation('claim');
+  end if;
+  if v_pool.concurrency is not null then
     perform pg_advisory_xact_lock(stillwake.cap_lock('pool ' || p_pool));
     v_limit := least(p_limit, v_pool.concurrency - (select coalesce(sum(cardinality(l.job_ids)), 0) from stillwake.leases l
       where l.pool = p_pool));

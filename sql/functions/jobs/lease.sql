@@ -7,7 +7,7 @@
 -- 'cancel' or 'pause'. An expired lease that was not recovered is simply extended. A lease whose row stays locked (by
 -- job.tx, or a settlement that waits) is reported as 'busy': its heartbeat is stored apart and counts for recovery, and
 -- the other leases do not wait for it. p_presence: see hold_presence(). Locks: leases by id; after half a second only
--- those that are not locked.
+-- those that are not locked. Never FOR UPDATE, which fence_transaction() would take for a change of the key.
 create or replace function stillwake.heartbeat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_presence bigint default null)
 returns table (job_id uuid, verdict text, reason text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
@@ -16,9 +16,9 @@ declare
   v_leases uuid[] := p_leases;
 begin
   begin
-    perform from stillwake.leases l where l.id = any (p_leases) order by l.id for update;
+    perform from stillwake.leases l where l.id = any (p_leases) order by l.id for no key update;
   exception when lock_not_available then
-    v_leases := array(select l.id from stillwake.leases l where l.id = any (p_leases) order by l.id for update skip locked);
+    v_leases := array(select l.id from stillwake.leases l where l.id = any (p_leases) order by l.id for no key update skip locked);
     insert into stillwake.locked_heartbeats (lease_id, until)
     select l.id, v_now + l.span from stillwake.leases l where l.id = any (p_leases) and l.id <> all (v_leases);
   end;
@@ -50,6 +50,34 @@ language plpgsql as $$
 begin
   perform from stillwake.leases where id = p_lease for no key update;
   return exists (select from stillwake.live_jobs where id = p_job and epoch = p_epoch and lease_id = p_lease);
+end
+$$;
+
+-- The same inside the user's transaction; raises SW005.
+--
+-- Under REPEATABLE READ and SERIALIZABLE a lock on a row that was updated since the snapshot fails, and heartbeats
+-- update the lease. It is locked FOR KEY SHARE there, which heartbeats do not conflict with. Settlement and recovery lock
+-- the lease FOR UPDATE and then change or delete it, which does conflict: they wait for this transaction, and if they came
+-- first, this raises 40001. So the job's row in the snapshot, however old, is true until the transaction ends.
+create or replace function stillwake.fence_transaction(p_job uuid, p_epoch bigint, p_lease uuid) returns void
+language plpgsql as $$
+declare
+  v_held boolean;
+begin
+  if current_setting('transaction_isolation') = 'read committed' then
+    v_held := stillwake.holds_lease(p_job, p_epoch, p_lease);
+  else
+    begin
+      perform from stillwake.leases where id = p_lease for key share;
+      v_held := exists (select from stillwake.live_jobs where id = p_job and epoch = p_epoch and lease_id = p_lease);
+    exception when serialization_failure then
+      raise exception using errcode = '40001', message = format('A job of the lease of job %s was settled since this transaction began',
+        p_job), hint = 'Repeat the transaction, or use READ COMMITTED for it.';
+    end;
+  end if;
+  if not v_held then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  end if;
 end
 $$;
 

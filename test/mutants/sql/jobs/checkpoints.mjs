@@ -65,8 +65,8 @@ export const mutants = [
   },
   {
     name: "an attempt that lost its lease can save a position",
-    old: "elsif not stillwake.holds_lease(p_job, p_epoch, p_lease) then",
-    new: "elsif false then",
+    old: "perform stillwake.fence_transaction(p_job, p_epoch, p_lease);\n  v_now",
+    new: "v_now",
   },
   {
     name: "the cursor of an item loses its empty fields",

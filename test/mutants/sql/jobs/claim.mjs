@@ -16,6 +16,11 @@ export const mutants = [
     new: "stillwake.return_due(p_pool, 100000, v_now)",
   },
   {
+    name: "a claim with an old snapshot counts the running jobs of a capped pool",
+    old: "perform stillwake.refuse_isolation('claim');",
+    new: "null;",
+  },
+  {
     name: "a worker may serve a pool that does not exist",
     killedBy: "test/worker/pools.test.ts",
     only: "exists nowhere",

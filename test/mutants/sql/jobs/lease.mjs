@@ -114,6 +114,20 @@ export const mutants = [
     new: "and l.until >= v_now order by",
   },
   {
+    name: "a heartbeat is a conflict for the user's transaction under REPEATABLE READ",
+    killedBy: "test/attempt/tx-steps.test.ts",
+    only: "longer than a heartbeat interval",
+    old: "order by l.id for no key update;\n  exception",
+    new: "order by l.id for update;\n  exception",
+  },
+  {
+    name: "a transaction with an old snapshot does not lock the lease",
+    killedBy: "test/attempt/tx-steps.test.ts",
+    only: "although its snapshot shows the job as its own",
+    old: "perform from stillwake.leases where id = p_lease for key share;",
+    new: "",
+  },
+  {
     name: "a heartbeat waits for a locked lease",
     killedBy: "test/attempt/step-limits.test.ts",
     only: "that a long transaction has locked",
