@@ -249,6 +249,11 @@ export function isTransient(thrown: unknown): boolean {
   return transient.has((thrown as { code?: string })?.code ?? "");
 }
 
+/** A lock was not granted in time: a transaction that may stay open holds a row. */
+export function isLocked(thrown: unknown): boolean {
+  return (thrown as { code?: string })?.code === "55P03";
+}
+
 /**
  * No partition takes the row, or the one that was chosen changed its bounds meanwhile. Unlike a violated constraint, which
  * has the same code, the error names none.

@@ -136,13 +136,20 @@ export class Database {
     return this.#identity;
   }
 
-  /** query() that also retries transient errors, such as a full disk or a cancelled statement: for results of finished work. */
-  async queryUntilDone<Row extends pg.QueryResultRow>(text: string, values: unknown[]): Promise<Row[]> {
+  /**
+   * query() that also retries transient errors, such as a full disk or a cancelled statement: for results of finished work.
+   * Errors that `except` accepts are thrown.
+   */
+  async queryUntilDone<Row extends pg.QueryResultRow>(
+    text: string,
+    values: unknown[],
+    except?: (error: unknown) => boolean,
+  ): Promise<Row[]> {
     for (let attempt = 0; ; attempt++) {
       try {
         return await this.query<Row>(text, values);
       } catch (error) {
-        if (!isTransient(error)) throw error;
+        if (!isTransient(error) || except?.(error)) throw error;
         await this.#sleep(backoffMs(attempt, 20, 2000), error, false);
       }
     }

@@ -167,6 +167,37 @@ describe("recovery after outages", () => {
   });
 });
 
+describe("a lease whose row is locked", () => {
+  it("is kept by the heartbeats of that time, for the length of the lease", async () => {
+    const held = await startJob();
+    const application = await connect(database.url);
+    await application.query("begin");
+    await application.query("select from stillwake.leases where id = $1 for update", [held.lease]);
+    await travel(client, "9s");
+    expect(await writes.heartbeat!.send(client, held)).toBe("busy");
+    await travel(client, "2s");
+    expect(await first(client, "select stillwake.recover()", [])).toBe(0);
+    await application.query("commit");
+    expect(await first(client, "select stillwake.recover()", [])).toBe(0);
+    expect(await readJob(client, held.job)).toMatchObject({ state: "running", crashes: 0 });
+    await travel(client, "8001ms");
+    expect(await first(client, "select stillwake.recover()", [])).toBe(1);
+  });
+
+  it("needs no stored heartbeat after the next one that reaches it", async () => {
+    const held = await startJob();
+    const application = await connect(database.url);
+    await application.query("begin");
+    await application.query("select from stillwake.leases where id = $1 for update", [held.lease]);
+    await writes.heartbeat!.send(client, held);
+    await application.query("commit");
+    const stored = "select count(*)::int from stillwake.locked_heartbeats where lease_id = $1";
+    expect(await first(client, stored, [held.lease])).toBe(1);
+    expect(await writes.heartbeat!.send(client, held)).toBeUndefined();
+    expect(await first(client, stored, [held.lease])).toBe(0);
+  });
+});
+
 describe("expiry", () => {
   it("ends a job that was not started, and never one that was started, however it was requeued", async () => {
     const started = await startJob("sturdy", { expires_in: "1 minute" });

@@ -110,10 +110,18 @@ export function noteOutage(world: World, silence: boolean): void {
   if (!leases.every(isCovered)) world.outages.push(world.now);
 }
 
-export function recover(world: World, limit: number, pool: string | null, cutOff = false): number {
+/** `locked`: a lease that an open transaction of the application keeps from being recovered. */
+export function recover(
+  world: World,
+  limit: number,
+  pool: string | null,
+  cutOff = false,
+  locked: string | null = null,
+): number {
   let count = 0;
   if ([...world.leases.values()].some(({ until }) => until < world.now)) noteOutage(world, cutOff);
-  for (const lease of expiredLeases(world, pool).slice(0, limit)) {
+  const expired = expiredLeases(world, pool).filter(({ id }) => id !== locked);
+  for (const lease of expired.slice(0, limit)) {
     for (const id of [...lease.jobs]) {
       settleHeld(world, world.jobs.get(id)!, { outcome: "lost", failure: "LEASE_EXPIRED" });
       count += 1;

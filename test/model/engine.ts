@@ -108,6 +108,17 @@ export class Engine {
     }
   }
 
+  /** Makes the calls while a transaction of the application is open, which has sent this statement and rolls it back. */
+  async besideTransaction<Result>(text: string, values: unknown[], calls: () => Promise<Result>): Promise<Result> {
+    await this.#other.query("begin");
+    try {
+      await this.#other.query(text, values);
+      return await calls();
+    } finally {
+      await this.#other.query("rollback");
+    }
+  }
+
   /** A call that returns one value. */
   async ask<Value>(text: string, values: unknown[]): Promise<Value | string> {
     const answer = await this.call<{ value: Value }>(`select ${text} as value`, values);

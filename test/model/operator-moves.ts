@@ -82,7 +82,12 @@ const commitOpen = commandOf({
   async make(world, { engine, hits }) {
     const { pipeline, id, at, laned } = world.open!;
     await engine.commitOpen();
-    model.enqueue({ ...world, now: at }, pipeline, [{ id, key: null, idempotencyKey: null, tenant: null }], model.noOptions);
+    model.enqueue(
+      { ...world, now: at },
+      pipeline,
+      [{ id, key: null, idempotencyKey: null, tenant: null }],
+      model.noOptions,
+    );
     if (!laned && world.lanedPools.has(pipelines[pipeline]!.pool)) hits.strays += 1;
     world.open = null;
     return { said: null, should: null, what: id };
@@ -166,6 +171,22 @@ const recover = commandOf({
   },
 });
 
+/** A signal or pause whose transaction is open while leases are recovered, and is rolled back. */
+const recoverBesideTransaction = commandOf({
+  name: "recover beside an open transaction",
+  args: fc.record({ ...sweep, job: someJob }),
+  ready: (world, { limit, pool }) => isDeterministic(world, limit, pool),
+  async make(world, real, { limit, pool, job: index }) {
+    const job = chooseJob(world, index);
+    const said = await real.engine.besideTransaction("select stillwake.lock_job($1)", [job], () =>
+      real.engine.ask("stillwake.recover($1, $2)", [limit, pool]),
+    );
+    const locked = world.jobs.get(job)?.lease ?? null;
+    const should = countingEnds(world, real, () => calls.recover(world, limit, pool, false, locked));
+    return { said, should, what: { limit, pool, job } };
+  },
+});
+
 const expire = commandOf({
   name: "expire",
   args: fc.record(sweep),
@@ -233,5 +254,6 @@ export const otherMoves = (arrivals: Arrivals) => {
     ...[enqueue, enqueue, enqueue, enqueue, travel, travel, travel, travel, recover, recover],
     ...[enqueueOpen(arrivals), commitOpen, giveLanes],
     ...[cancel, cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog, promotion],
+    recoverBesideTransaction,
   ];
 };

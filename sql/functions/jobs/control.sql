@@ -2,7 +2,8 @@
 
 -- Locks a live job, its lease first. Returns null when the job is not live. Between the two locks the job may be
 -- claimed, settled or recovered: then the inner block is rolled back, which releases both locks, and it starts again
--- with the job's current lease.
+-- with the job's current lease. The lease is locked FOR KEY SHARE: settlement and recovery wait for the transaction that
+-- called this, which may stay open, but heartbeats and checkpoints of the worker do not.
 create or replace function stillwake.lock_job(p_id uuid) returns stillwake.live_jobs
 language plpgsql as $$
 declare
@@ -15,7 +16,7 @@ begin
       return null;
     end if;
     begin
-      perform from stillwake.leases where id = v_lease for update;
+      perform from stillwake.leases where id = v_lease for key share;
       select * into v_job from stillwake.live_jobs where id = p_id for update;
       if v_job.id is not null and v_job.lease_id is not distinct from v_lease then
         return v_job;

@@ -17,9 +17,10 @@
 --   paused: reason, resume_in, breaker     released: reason (the kind of the event in the feed)
 --   cancelled: failure                     lost: failure
 -- Returns the new state of each job, 'lost' where the fence refused it; repeating a settlement changes nothing.
--- Locks: leases by id; then their jobs. Raises SW001.
+-- Locks: leases by id; then their jobs. Raises SW001; 55P03 when a lock is not granted within a second, by a transaction of
+-- the application that changed one of the jobs and stays open: then settle the others without it.
 create or replace function stillwake.settle(p_settlements jsonb) returns table (job_id uuid, state text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s' as $$
 declare
   v_jobs    uuid[];
   v_epochs  bigint[];

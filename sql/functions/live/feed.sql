@@ -31,9 +31,9 @@ $$;
 -- lost response is not written again. Sequence numbers are assigned under the lock of the job's row, so they have no
 -- gaps and a reader sees them in commit order. Returns the last number per job, null where the fence refused it. A
 -- message is cut at 16384 characters; of data larger than 16384 bytes only the size is kept.
--- Locks: leases by id; then jobs by id. Raises SW001.
+-- Locks: leases by id; then jobs by id. Raises SW001; 55P03 as settle().
 create or replace function stillwake.append_logs(p_batches jsonb) returns table (job_id uuid, last_seq bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s' as $$
 declare
   v_batch record;
   v_now   timestamptz;

@@ -1,5 +1,6 @@
 // Calls of sql/functions/jobs for workers. Every write names (job, epoch, lease), the fence of lease.sql.
 import { randomUUID } from "node:crypto";
+import { isLocked } from "../../errors.ts";
 import type { Database } from "../database.ts";
 import { fromTransaction, type Send } from "../transaction.ts";
 import type { Failure, JobOrigin, JobState, WaitingFor } from "./job.ts";
@@ -169,6 +170,7 @@ export async function saveCheckpoints(
       toArray(({ tookMs }) => String(Math.round(tookMs))),
       lines.length > 0 ? JSON.stringify(lines) : null,
     ],
+    lines.length > 0 ? isLocked : undefined,
   );
   const others = new Map(rows.map(({ job_id, step, result }) => [`${job_id} ${step}`, result]));
   return calls.map(({ job, step }) => (others.size === 0 ? "saved" : (others.get(`${job} ${step}`) ?? "saved")));
@@ -230,12 +232,12 @@ export interface LogBatch extends Lease {
   progress?: unknown;
 }
 
-/** Returns the ids of the jobs whose lines the fence refused. */
-export async function appendLogs(database: Database, batches: LogBatch[]): Promise<string[]> {
-  const rows = await database.queryUntilDone<{ job_id: string; last_seq: string | null }>(
-    `select job_id, last_seq from ${database.schema}.append_logs($1)`,
-    [JSON.stringify(batches)],
-  );
+/** Returns the ids of the jobs whose lines the fence refused. With `untilDone` it waits for locked jobs. */
+export async function appendLogs(database: Database, batches: LogBatch[], untilDone: boolean): Promise<string[]> {
+  const text = `select job_id, last_seq from ${database.schema}.append_logs($1)`;
+  const values = [JSON.stringify(batches)];
+  const except = untilDone ? undefined : isLocked;
+  const rows = await database.queryUntilDone<{ job_id: string; last_seq: string | null }>(text, values, except);
   return rows.filter(({ last_seq }) => last_seq === null).map(({ job_id }) => job_id);
 }
 

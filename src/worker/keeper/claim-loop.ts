@@ -6,7 +6,7 @@ import { randomUUID } from "node:crypto";
 import type { JobState } from "../../db/calls/job.ts";
 import { type ClaimedJob, type ClaimRequest, settle, settleAndClaim } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
-import { InvalidInput, isRejection, UnknownPool } from "../../errors.ts";
+import { InvalidInput, isLocked, isRejection, UnknownPool } from "../../errors.ts";
 import { backoffMs } from "../../time.ts";
 import type { Tracing } from "../../tracing.ts";
 import { toFailure } from "../attempt/failure.ts";
@@ -57,12 +57,15 @@ const MAX_SETTLEMENTS_SIZE = 8 * 1024 * 1024;
 /** After this many failed rounds in succession finished attempts are settled one by one, whatever the error. */
 const MAX_FAILED_ROUNDS = 3;
 const MAX_REJECTED_PAUSE_MS = 60_000;
+const MAX_LOCKED_PAUSE_MS = 1000;
 
 export class ClaimLoop {
   readonly #options: ClaimLoopOptions;
   readonly #finished: FinishedAttempt[] = [];
   /** Attempts that Postgres refuses to settle in any way, with the timer of the next try. */
   readonly #rejected = new Map<FinishedAttempt, NodeJS.Timeout>();
+  /** Attempts whose lease a transaction of the application has locked, with the timer of the next try. */
+  readonly #locked = new Map<FinishedAttempt, NodeJS.Timeout>();
   #claiming = false;
   /** The pools in which there may be work, the next one first. */
   readonly #due = new Set<string>();
@@ -128,7 +131,7 @@ export class ClaimLoop {
     this.#claiming = false;
     this.#closed = true;
     this.#finished.length = 0;
-    for (const timer of this.#rejected.values()) clearTimeout(timer);
+    for (const timer of [...this.#rejected.values(), ...this.#locked.values()]) clearTimeout(timer);
   }
 
   /** There may be work in these pools; `hinted` when a hint reported it. */
@@ -245,9 +248,10 @@ export class ClaimLoop {
     // The pool was deleted since the start, so it has no jobs either.
     const isGone = error instanceof UnknownPool && finished.length === 0;
     if (pool !== undefined && !isGone) this.#due.add(pool);
-    const separately = isRejection(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);
+    const separately =
+      isRejection(error) || isLocked(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);
     if (finished.length > 0 && separately) {
-      for (const attempt of finished) await this.#settleAlone(attempt);
+      await Promise.all(finished.map((attempt) => this.#settleAlone(attempt)));
       return;
     }
     this.#options.events.emit({ kind: "claim.failed", message: (error as Error).message });
@@ -269,11 +273,18 @@ export class ClaimLoop {
       try {
         await this.#settle([{ ...attempt, outcome, settlement }]);
         this.#rejected.delete(attempt);
+        this.#locked.delete(attempt);
         return;
       } catch (error) {
         if (this.#closed) return;
+        if (isLocked(error)) {
+          const again = () => void this.#settleAlone(attempt, tries + 1);
+          this.#locked.set(attempt, setTimeout(again, backoffMs(tries, 50, MAX_LOCKED_PAUSE_MS)));
+          return;
+        }
         if (!isRejection(error)) {
           this.#rejected.delete(attempt);
+          this.#locked.delete(attempt);
           this.#finished.push(attempt);
           this.#schedule();
           return;

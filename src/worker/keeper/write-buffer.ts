@@ -8,7 +8,7 @@ import { createBatcher } from "../../db/batcher.ts";
 import { type PositionCall, savePosition } from "../../db/calls/long-work.ts";
 import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpoints } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
-import { LeaseLost } from "../../errors.ts";
+import { isLocked, LeaseLost } from "../../errors.ts";
 import { formatPlural } from "../../text/format.ts";
 import { type Outcome, Stopped } from "../attempt/outcome.ts";
 import type { LogLine, Progress } from "../runner/port.ts";
@@ -22,6 +22,8 @@ export interface WriteBufferOptions {
 }
 
 type SaveResult = "saved" | "kept" | "lost";
+/** `later`: the job is locked by a transaction that stays open, and is waited for apart from the others. */
+type BatchResult = SaveResult | Error | { later: Promise<SaveResult> };
 
 type Sized = LogLine & { size: number };
 
@@ -56,7 +58,7 @@ const SEND_AT_BYTES = 64 * 1024;
 
 export class WriteBuffer {
   readonly #options: WriteBufferOptions;
-  readonly #save: (call: CheckpointCall) => Promise<SaveResult | Error>;
+  readonly #save: (call: CheckpointCall) => Promise<BatchResult>;
   readonly #jobs = new Map<string, PendingLines>();
   #dirty = new Set<PendingLines>();
   #sending: Promise<void> | undefined;
@@ -64,7 +66,7 @@ export class WriteBuffer {
 
   constructor(options: WriteBufferOptions) {
     this.#options = options;
-    this.#save = createBatcher<CheckpointCall, SaveResult | Error>({
+    this.#save = createBatcher<CheckpointCall, BatchResult>({
       groupOf: () => "",
       sizeOf: ({ output }) => output.length + 200,
       send: (calls) => this.#saveAll(calls),
@@ -78,8 +80,9 @@ export class WriteBuffer {
   async saveCheckpoint(call: CheckpointCall): Promise<"saved" | "kept"> {
     const pending = this.#unstored(call.job);
     if (pending) await this.#storeUpTo(pending, SEND_AT_BYTES);
-    const result = await this.#save(call);
-    if (result instanceof Error) throw result;
+    const saved = await this.#save(call);
+    if (saved instanceof Error) throw saved;
+    const result = typeof saved === "object" ? await saved.later : saved;
     if (result === "lost") {
       this.#options.onRefused(call, "save_checkpoints");
       throw new Stopped({ kind: "replaced" });
@@ -153,15 +156,18 @@ export class WriteBuffer {
   }
 
   /** A checkpoint that Postgres rejects must not fail the others: each is then sent alone. */
-  async #saveAll(calls: CheckpointCall[]): Promise<(SaveResult | Error)[]> {
+  async #saveAll(calls: CheckpointCall[]): Promise<BatchResult[]> {
     const { database } = this.#options;
+    const jobs = [...new Set(calls.map(({ job }) => job))];
     try {
-      return await this.#withLines(
-        calls.map(({ job }) => job),
-        (lines) => saveCheckpoints(database, calls, lines),
-      );
+      return await this.#withLines(jobs, (lines) => saveCheckpoints(database, calls, lines));
     } catch (error) {
       if (calls.length === 1) throw error;
+      if (isLocked(error)) {
+        const saveLater = async (call: CheckpointCall) =>
+          (await this.#withLines([call.job], (lines) => saveCheckpoints(database, [call], lines)))[0]!;
+        return calls.map((call) => ({ later: saveLater(call) }));
+      }
       const alone = calls.map((call) => saveCheckpoints(database, [call]).catch((rejection) => [rejection]));
       return (await Promise.all(alone)).flat();
     }
@@ -169,7 +175,8 @@ export class WriteBuffer {
 
   /**
    * Makes a write that must not exist without the lines that these jobs have written before. It receives those that are
-   * not stored yet, for its own transaction.
+   * not stored yet, for its own transaction. Of several jobs one may be locked by a transaction that stays open: then the
+   * lines of each are sent apart, and the error is thrown.
    */
   async #withLines<Result>(jobs: string[], write: (lines: LogBatch[]) => Promise<Result>): Promise<Result> {
     const pending = new Set(jobs.flatMap((job) => this.#unstored(job) ?? []));
@@ -183,8 +190,12 @@ export class WriteBuffer {
       return await write(lines);
     } catch (error) {
       if (error instanceof LeaseLost || lines.length === 0) throw error;
-      // Postgres has rejected the lines or the rest of the statement.
-      await this.#append(lines);
+      if (isLocked(error) && jobs.length > 1) {
+        for (const [index, done] of finish.splice(0).entries()) void this.#appendLater(lines[index]!, done);
+        throw error;
+      }
+      // Postgres has rejected the lines or the rest of the statement, or the job is locked.
+      await this.#append(lines, true);
       return await write([]);
     } finally {
       for (const done of finish) done();
@@ -224,23 +235,35 @@ export class WriteBuffer {
     const share = Math.max(STATEMENT_BYTES / ready.length, MIN_BYTES);
     const finish = ready.map(markInFlight);
     const batches = ready.map((pending) => this.#take(pending, share));
-    await this.#append(batches);
-    for (const done of finish) done();
+    const isAnyLocked = await this.#append(batches);
+    for (const [index, done] of finish.entries()) {
+      if (isAnyLocked) void this.#appendLater(batches[index]!, done);
+      else done();
+    }
+  }
+
+  /** Waits for one job apart from the others. */
+  async #appendLater(batch: LogBatch, done: () => void): Promise<void> {
+    await this.#append([batch], true);
+    done();
+    this.#schedule();
   }
 
   /**
    * Postgres rejects a whole statement for one invalid line: each job's lines are then sent alone, and the rejected
-   * ones are dropped and counted.
+   * ones are dropped and counted. True when nothing was written because a job is locked.
    */
-  async #append(batches: LogBatch[]): Promise<void> {
+  async #append(batches: LogBatch[], untilDone = false): Promise<boolean> {
     const { database, onRefused, onDropped } = this.#options;
     try {
-      const refused = batches.length > 0 ? await appendLogs(database, batches) : [];
+      const refused = batches.length > 0 ? await appendLogs(database, batches, untilDone) : [];
       for (const batch of batches) if (refused.includes(batch.job)) onRefused(batch, "append_logs");
-    } catch {
-      if (batches.length > 1) for (const batch of batches) await this.#append([batch]);
+    } catch (error) {
+      if (isLocked(error) && !untilDone) return true;
+      if (batches.length > 1) for (const batch of batches) await this.#append([batch], true);
       else onDropped(batches[0]!.job, batches[0]!.lines.length);
     }
+    return false;
   }
 }
 

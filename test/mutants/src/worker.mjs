@@ -54,8 +54,8 @@ export const mutants = [
     killedBy: "test/worker/rejected-settlement.test.ts",
     only: "fails with a clear code",
     file: "src/worker/keeper/claim-loop.ts",
-    old: "const separately = isRejection(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);",
-    new: "const separately = error instanceof InvalidInput;",
+    old: "isRejection(error) || isLocked(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);",
+    new: "error instanceof InvalidInput;",
   },
   {
     name: "a settlement that is rejected in every form is forgotten",

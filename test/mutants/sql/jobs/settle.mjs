@@ -25,6 +25,13 @@ export const mutants = [
     new: "",
   },
   {
+    name: "a settlement waits for a locked job, and the others with it",
+    killedBy: "test/worker/open-transaction.test.ts",
+    only: "delays no settlement",
+    old: "set lock_timeout = '1s' as",
+    new: "as",
+  },
+  {
     name: "a job moves to a larger pool that does not exist",
     killedBy: "test/orchestrator/machine-calls.test.ts",
     old: "select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger_pool'",

@@ -3,6 +3,13 @@ export const file = "sql/functions/live/feed.sql";
 
 export const mutants = [
   {
+    name: "log lines of other jobs wait for a locked job",
+    killedBy: "test/worker/open-transaction.test.ts",
+    only: "signal",
+    old: "set lock_timeout = '1s' as",
+    new: "as",
+  },
+  {
     name: "logs are not fenced",
     killedBy: "test/claim/lease.test.ts",
     old: `where j.id = v_batch.job and j.epoch = v_batch.epoch and j.lease_id = v_batch.lease
