@@ -1,5 +1,5 @@
 -- What one tenant can do to another, or to the installation: endpoints belong to a tenant and name the origins that get
--- their headers; keys and idempotency keys are separate for each tenant.
+-- their headers; keys and idempotency keys are separate for each tenant; a token carries what it may enqueue.
 
 alter table stillwake.endpoints
   -- Origins that the URL of a job may have, besides that of the endpoint's own URL. Headers are sent to these only.
@@ -21,8 +21,16 @@ update stillwake.idempotency_keys k set tenant = j.tenant from (
 ) j where j.id = k.job_id;
 alter table stillwake.idempotency_keys drop constraint idempotency_keys_pkey, add primary key (pipeline, key, tenant);
 
--- Functions whose parameters changed: two versions would make calls ambiguous, or stay unused.
+alter table stillwake.tokens
+  -- What an operator may enqueue; null for the default. Pipelines: any. Pools: that of the pipeline for a tenant's token,
+  -- else any. Priority: at most 0 for a tenant's token, else any. The pipeline's own pool and priority are always allowed.
+  add column pipelines text[],
+  add column pools text[],
+  add column max_priority smallint check (max_priority between -1000 and 1000);
+
+-- Functions whose parameters or results changed: two versions would make calls ambiguous, or stay unused.
 drop function if exists stillwake.refuse_unknown_endpoint(text), stillwake.read_webhook(jsonb),
   stillwake.jobs_to_replace(text, uuid[], text[]), stillwake.pass_key_slots(text[], text[], smallint[], boolean),
   stillwake.take_idempotency_keys(text, jsonb, uuid[]), stillwake.fill_key_slots(text, text),
-  stillwake.refuse_other_tenants(uuid[], text);
+  stillwake.refuse_other_tenants(uuid[], text), stillwake.check_token(bytea),
+  stillwake.create_token(uuid, text, text, bytea, text, text, interval, text);

@@ -103,6 +103,7 @@ const options = {
   "on-conflict": text,
   delay: text,
   "expires-in": text,
+  "max-priority": text,
   priority: text,
   attempts: text,
   webhook: text,

@@ -6,6 +6,7 @@ import { StillwakeError } from "../errors.ts";
 import { checkId, newId } from "../ids.ts";
 import { checkLabel } from "../payload.ts";
 import { type Duration, toInterval } from "../time.ts";
+import { checkInteger } from "../validate.ts";
 import { checkLimit, readCursor, writeCursor } from "./pagination.ts";
 
 export type { AuditEntry, Role, TokenInfo } from "../db/calls/access.ts";
@@ -18,6 +19,12 @@ export interface TokenOptions {
   tenant?: string;
   /** Such as "90d". Default: valid until revoked. */
   expiresIn?: Duration;
+  /** The pipelines that an operator may enqueue. Default: any. */
+  pipelines?: readonly string[];
+  /** Other pools than that of the pipeline that an operator may choose. Default: none with a tenant, any without. */
+  pools?: readonly string[];
+  /** The highest priority that an operator may choose; that of the pipeline is always allowed. Default: 0 with a tenant, 1000 without. */
+  maxPriority?: number;
 }
 
 /** A fixed prefix, so that secret scanners find published tokens. */
@@ -32,7 +39,7 @@ export class Tokens {
 
   /** Creates a token of 256 random bits. It is returned only here; the database stores its hash. */
   async create(options: TokenOptions, actor: { by?: string } = {}): Promise<{ id: string; token: string }> {
-    const { name, role, tenant, expiresIn } = options;
+    const { name, role, tenant, expiresIn, pipelines, pools, maxPriority } = options;
     const token = `${PREFIX}${randomBytes(32).toString("base64url")}`;
     const id = newId();
     await calls.createToken(this.#database, {
@@ -44,6 +51,11 @@ export class Tokens {
       tenant: tenant === undefined ? null : checkLabel(tenant, "tenant"),
       expiresIn: expiresIn === undefined ? null : toInterval(expiresIn, "expiresIn"),
       by: actor.by ?? null,
+      limits: {
+        ...(pipelines && { pipelines }),
+        ...(pools && { pools }),
+        ...(maxPriority !== undefined && { max_priority: checkInteger(maxPriority, "maxPriority", -1000, 1000) }),
+      },
     });
     return { id, token };
   }

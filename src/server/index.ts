@@ -10,7 +10,7 @@ import { mountFetch, mountListener } from "./http/mount.ts";
 import { routes } from "./routes.ts";
 
 export type { ServerOptions } from "./context.ts";
-export type { Access, Identity } from "./http/access.ts";
+export type { Access, EnqueueLimits, Identity } from "./http/access.ts";
 export type { Listening, ListenOptions } from "./http/listen.ts";
 export type * as api from "./schemas.ts";
 

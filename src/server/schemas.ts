@@ -387,6 +387,9 @@ export const Token = apiType("Token", {
   lastUsedAt: nullableTimestamp,
   revokedAt: nullableTimestamp,
   revokedBy: z.string().nullable(),
+  pipelines: z.array(z.string()).nullable(),
+  pools: z.array(z.string()).nullable(),
+  maxPriority: z.int().nullable(),
 });
 
 export const AuditEntry = apiType("AuditEntry", {

@@ -360,6 +360,13 @@ describe.each(["database", "server"])("on a %s", (where) => {
     const { tokens } = json(await call(["tokens", "--json"]));
     const { id } = tokens.find(({ name }: { name: string }) => name === `bob-${where}`);
     expect((await call(["tokens"])).stdout).toMatch(new RegExp(`^${id} +bob-${where} +reader +swt_.{4}…`, "m"));
+    const limits = ["--pipeline", "scan, report", "--pool", "gpu", "--max-priority", "5"];
+    expect((await call(["tokens", "create", "--name", `ci-${where}`, "--role", "operator", ...limits])).code).toBe(0);
+    const limited = json(await call(["tokens", "--json"])).tokens.find(
+      (token: { name: string }) => token.name === `ci-${where}`,
+    );
+    expect(limited).toMatchObject({ pipelines: ["report", "scan"], pools: ["gpu"], maxPriority: 5 });
+    expect((await call(["tokens"])).stdout).toMatch(/operator +report, scan; in gpu; up to priority 5/);
     // A reader may not change anything.
     expect(await runCommand(["pause", "--pool", "default"], bob)).toMatchObject({
       code: 1,

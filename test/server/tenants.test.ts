@@ -130,6 +130,70 @@ describe("a webhook that a tenant's token requests", () => {
   });
 });
 
+describe("an operator's token", () => {
+  const enqueue = async (token: string, options: object) =>
+    call(token, "POST", "/v1/jobs", { pipeline: "work", delay: "1h", ...options });
+
+  beforeAll(() =>
+    sw.register(
+      pipeline("secret-report"),
+      pipeline("urgent", { priority: 20, pool: "urgent" }),
+      pipeline("gpu-work", { pool: "gpu" }),
+    ),
+  );
+
+  it.each([
+    [{ pool: "gpu" }, "pool"],
+    [{ pool: "no-such-pool" }, "pool"],
+    [{ priority: 1 }, "priority"],
+    [{ pipeline: "urgent", priority: 21 }, "priority"],
+    [{ inputs: [1, 2], priority: 1000 }, "priority"],
+  ])("of a tenant uses the pool of the pipeline and no higher priority: %j is rejected", async (options, field) => {
+    const refused = await enqueue("acme", options);
+    expect(refused).toMatchObject({ status: 403, json: { code: "FORBIDDEN", field } });
+    expect(refused.text).not.toMatch(/default|urgent.*gpu/);
+  });
+
+  it.each([
+    {},
+    { pool: "default", priority: 0 },
+    { priority: -1000 },
+    { pipeline: "urgent", pool: "urgent", priority: 20 },
+    { pipeline: "gpu-work" },
+  ])("of a tenant enqueues any pipeline as it is registered: %j", async (options) => {
+    expect((await enqueue("acme", options)).status).toBe(201);
+  });
+
+  it.each([{ tenant: "acme" }, {}])("enqueues what it carries, with %j", async (scope) => {
+    const limits = { pipelines: ["urgent", "work"], pools: ["gpu"], maxPriority: 5 };
+    const created = await call("admin", "POST", "/v1/tokens", {
+      name: "limited",
+      role: "operator",
+      ...scope,
+      ...limits,
+    });
+    const { token } = created.json;
+    expect((await enqueue(token, { pool: "gpu", priority: 5 })).status).toBe(201);
+    for (const options of [
+      { pipeline: "secret-report" },
+      { pipeline: "does-not-exist" },
+      { pool: "urgent" },
+      { priority: 6 },
+    ]) {
+      expect(await enqueue(token, options)).toMatchObject({ status: 403, json: { code: "FORBIDDEN" } });
+    }
+    const settings = { cron: "0 3 * * *", pipeline: "secret-report" };
+    expect((await call(token, "PUT", "/v1/schedules/sneaky", settings)).status).toBe(403);
+    const { json } = await call("admin", "GET", "/v1/tokens");
+    expect(json.tokens.find(({ id }: { id: string }) => id === created.json.id)).toMatchObject(limits);
+  });
+
+  it("of the whole installation uses any pool and priority by default", async () => {
+    const { token } = await sw.tokens.create({ name: "op", role: "operator" });
+    expect((await enqueue(token, { pool: "gpu", priority: 1000 })).status).toBe(201);
+  });
+});
+
 describe("a read token of a key", () => {
   it("gives access to jobs of its tenant, or without a tenant, not to those of another tenant with the same key", async () => {
     const mine = await sw.enqueue(work, {}, { tenant: "globex", key: "cust", delay: "1h" });

@@ -35,6 +35,13 @@ describe("a token", () => {
     expect((await sw.tokens.list()).find((token) => token.id === id)).toMatchObject({ revokedBy: "ann" });
   });
 
+  it("carries what it may enqueue", async () => {
+    const limits = { pipelines: ["scan"], pools: ["gpu"], maxPriority: 10 };
+    const { id, token } = await sw.tokens.create({ name: "limited", role: "operator", ...limits });
+    expect(await sw.tokens.check(token)).toMatchObject(limits);
+    expect((await sw.tokens.list()).find((listed) => listed.id === id)).toMatchObject(limits);
+  });
+
   it("is rejected after its expiry by the database's clock, and if a character differs", async () => {
     const { token } = await sw.tokens.create({ name: "short", role: "reader", expiresIn: "1h" });
     expect(await sw.tokens.check(`${token.slice(0, -1)}${token.endsWith("A") ? "B" : "A"}`)).toBeUndefined();
@@ -48,6 +55,11 @@ describe("a token", () => {
     [{ name: "x", role: "root" }, "role"],
     [{ name: "x", role: "admin", tenant: "acme" }, "role"],
     [{ name: "x", role: "worker", tenant: "acme" }, "role"],
+    [{ name: "x", role: "reader", pipelines: ["work"] }, "role"],
+    [{ name: "x", role: "admin", maxPriority: 5 }, "role"],
+    [{ name: "x", role: "operator", pipelines: [] }, "pipelines"],
+    [{ name: "x", role: "operator", pools: ["Not A Pool"] }, "pools"],
+    [{ name: "x", role: "operator", maxPriority: 1001 }, "maxPriority"],
     [{ name: "x", role: "reader", expiresIn: "0s" }, "expiresIn"],
     [{ name: "x", role: "reader", expiresIn: "soon" }, "expiresIn"],
   ])("with invalid options is rejected: %j", async (options, field) => {

@@ -20,19 +20,23 @@ export const tokensCommand: Command = {
     role: "<role> reader, operator, admin, worker",
     tenant: "<tenant> restrict it to the jobs of this tenant",
     "expires-in": "<time> validity, such as 90d (default: until it is revoked)",
+    pipeline: "<names> that an operator may enqueue, separated by commas (default: any)",
+    pool: "<names> that an operator may choose besides that of the pipeline (default with a tenant: none, else any)",
+    "max-priority": "<n> the highest priority that an operator may choose (default with a tenant: 0, else 1000)",
     ...apiFlags,
   },
   examples: [
     ["tokens create --name ann --role operator --expires-in 90d", "the token is shown once"],
+    ["tokens create --name acme --role operator --tenant acme --pipeline scan,report", "for the program of a customer"],
     ["tokens", "with the time of the last use"],
     ["tokens revoke 01a1e107-2508-7182-ae66-db7bbe9aa49e", "by its id, which is not the token"],
   ],
   async run(context) {
     const { flags, screen, api } = context;
     const [action, id] = context.args;
-    const { name, role, tenant, expiresIn } = flags;
-    if (action !== "create" && (name ?? role ?? tenant ?? expiresIn) !== undefined) {
-      throw new InvalidInput("--name, --role, --tenant and --expires-in belong to tokens create", {
+    const { name, role, tenant, expiresIn, pipeline, pool, maxPriority } = flags;
+    if (action !== "create" && (name ?? role ?? tenant ?? expiresIn ?? pipeline ?? pool ?? maxPriority) !== undefined) {
+      throw new InvalidInput("Flags such as --name, --role and --tenant belong to tokens create", {
         remedy: "Write stillwake tokens create --name <name> --role <role>",
       });
     }
@@ -44,7 +48,13 @@ export const tokensCommand: Command = {
         });
       }
       checkOneOf(role, roles, "role");
-      const created = await (await api()).call("POST", "/v1/tokens", { body: { name, role, tenant, expiresIn } });
+      const limits = {
+        pipelines: splitNames(pipeline),
+        pools: splitNames(pool),
+        maxPriority: parseInteger(maxPriority, "max-priority"),
+      };
+      const body = { name, role, tenant, expiresIn, ...limits };
+      const created = await (await api()).call("POST", "/v1/tokens", { body });
       if (flags.json) screen.json(created);
       else screen.print(created.token);
       screen.printStderr("The token is shown only once: the database stores its hash.");
@@ -65,12 +75,30 @@ const tokenColumns: readonly Column<apiTypes.Token>[] = [
   { title: "NAME", value: (token) => token.name, elastic: true },
   { title: "ROLE", value: (token) => token.role },
   { title: "TENANT", value: (token) => token.tenant, elastic: true, optional: true },
+  { title: "MAY ENQUEUE", value: describeLimits, elastic: true, optional: true },
   { title: "PREFIX", value: ({ prefix }) => `${prefix}…`, optional: true },
   { title: "CREATED", value: ({ createdAt }) => formatAgo(createdAt), right: true, optional: true },
   { title: "USED", value: ({ lastUsedAt }) => formatAgo(lastUsedAt) || "never", right: true, optional: true },
   { title: "EXPIRES", value: ({ expiresAt }) => formatAgo(expiresAt), right: true, optional: true },
   { title: "REVOKED", value: ({ revokedAt }) => formatAgo(revokedAt), right: true, colour: () => "red" },
 ];
+
+function splitNames(names: string | undefined): string[] | undefined {
+  return names
+    ?.split(",")
+    .map((name) => name.trim())
+    .filter(Boolean);
+}
+
+function describeLimits({ pipelines, pools, maxPriority }: apiTypes.Token): string {
+  return [
+    pipelines?.join(", "),
+    pools && `in ${pools.join(", ")}`,
+    maxPriority !== null && `up to priority ${maxPriority}`,
+  ]
+    .filter(Boolean)
+    .join("; ");
+}
 
 export const readTokenCommand: Command = {
   name: "read-token",

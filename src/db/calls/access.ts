@@ -14,12 +14,13 @@ export interface NewToken {
   /** A Postgres interval. */
   expiresIn: string | null;
   by: string | null;
+  limits: { pipelines?: readonly string[]; pools?: readonly string[]; max_priority?: number };
 }
 
 export async function createToken(database: Database, token: NewToken): Promise<void> {
-  const { id, name, prefix, hash, role, tenant, expiresIn, by } = token;
-  await database.repeat(`select ${database.schema}.create_token($1, $2, $3, $4, $5, $6, $7, $8)`, {
-    values: () => [id, name, prefix, hash, role, tenant, expiresIn, by],
+  const { id, name, prefix, hash, role, tenant, expiresIn, by, limits } = token;
+  await database.repeat(`select ${database.schema}.create_token($1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb)`, {
+    values: () => [id, name, prefix, hash, role, tenant, expiresIn, by, JSON.stringify(limits)],
   });
 }
 
@@ -50,14 +51,24 @@ export interface TokenInfo {
   lastUsedAt: Date | null;
   revokedAt: Date | null;
   revokedBy: string | null;
+  /** The pipelines that it may enqueue; null for any. */
+  pipelines: string[] | null;
+  /** The pools that it may choose; null for that of the pipeline with a tenant, for any without. */
+  pools: string[] | null;
+  /** The highest priority that it may choose; null for 0 with a tenant, for any without. */
+  maxPriority: number | null;
 }
 
-export type CheckedToken = Pick<TokenInfo, "id" | "name" | "role" | "tenant" | "expiresAt">;
+export type CheckedToken = Pick<
+  TokenInfo,
+  "id" | "name" | "role" | "tenant" | "expiresAt" | "pipelines" | "pools" | "maxPriority"
+>;
 
 export async function listTokens(database: Queries): Promise<TokenInfo[]> {
   return readValues<TokenInfo>(
     database,
-    `select id, name, prefix, role, tenant, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by
+    `select id, name, prefix, role, tenant, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by,
+      pipelines, pools, max_priority
     from ${database.schema}.access_tokens order by id desc limit 1000`,
   );
 }

@@ -1,5 +1,6 @@
 // Access control. Every route declares an access class, every caller has an identity, and `isAllowed` decides.
 import type { Role } from "../../client/tokens.ts";
+import { httpError } from "./problem.ts";
 
 /**
  * public    everyone
@@ -26,6 +27,18 @@ export interface Identity {
   /** What a read token gives access to. */
   scope?: { job?: string; pipeline?: string; key?: string; tenant?: string };
   expiresAt: Date | null;
+  /** What the caller may enqueue, if it differs from the default. */
+  limits?: EnqueueLimits;
+}
+
+/** What a caller may enqueue. The pool and the priority of the pipeline itself are always allowed. */
+export interface EnqueueLimits {
+  /** Default: any pipeline. */
+  pipelines?: readonly string[];
+  /** Default: no other pool for a tenant's caller, any for others. */
+  pools?: readonly string[];
+  /** Default: 0 for a tenant's caller, 1000 for others. */
+  maxPriority?: number;
 }
 
 const roles: Record<Exclude<Access, "public">, readonly Identity["role"][]> = {
@@ -45,6 +58,36 @@ const tenantAccess: readonly Access[] = ["public", "follow", "read", "operate"];
 export function isAllowed(access: Access, identity: Identity): boolean {
   if (access === "public") return true;
   return roles[access].includes(identity.role) && (identity.tenant === null || tenantAccess.includes(access));
+}
+
+/** Before the pipeline is looked up, so that the error does not tell whether it exists. */
+export function checkPipelineLimit({ limits }: Identity, pipeline: string): void {
+  if (!limits?.pipelines || limits.pipelines.includes(pipeline)) return;
+  throw httpError("FORBIDDEN", `This token may not enqueue ${JSON.stringify(pipeline)}`, {
+    field: "pipeline",
+    remedy: `It may enqueue ${limits.pipelines.join(", ")}; ask an admin for another token`,
+  });
+}
+
+export function checkEnqueueLimits(
+  { limits, tenant }: Identity,
+  pipeline: { pool: string; priority: number },
+  { pool, priority }: { pool?: string | undefined; priority?: number | undefined },
+): void {
+  const pools = limits?.pools ?? (tenant === null ? undefined : []);
+  if (pool !== undefined && pool !== pipeline.pool && pools && !pools.includes(pool)) {
+    throw httpError("FORBIDDEN", `This token may not choose the pool ${JSON.stringify(pool)}`, {
+      field: "pool",
+      remedy: `Leave pool out${pools.length > 0 ? `, or use ${pools.join(", ")}` : ""}; an admin can create a token with other pools`,
+    });
+  }
+  const maxPriority = Math.max(pipeline.priority, limits?.maxPriority ?? (tenant === null ? 1000 : 0));
+  if (priority !== undefined && priority > maxPriority) {
+    throw httpError("FORBIDDEN", `This token may not choose a priority above ${maxPriority}`, {
+      field: "priority",
+      remedy: `Use at most ${maxPriority}, or leave priority out; an admin can create a token with another maxPriority`,
+    });
+  }
 }
 
 /** Every caller of a server with auth "none". */

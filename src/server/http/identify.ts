@@ -3,7 +3,8 @@
 import { createHash } from "node:crypto";
 import { checkReadToken } from "../../client/read-token.ts";
 import type { Tokens } from "../../client/tokens.ts";
-import type { Identity } from "./access.ts";
+import type { CheckedToken } from "../../db/calls/access.ts";
+import type { EnqueueLimits, Identity } from "./access.ts";
 import { isSameOrigin } from "./origin.ts";
 
 export const COOKIE = "stillwake";
@@ -47,6 +48,7 @@ export class Authenticator {
       tenant: row.tenant,
       id: row.id,
       expiresAt: row.expiresAt,
+      limits: limitsOf(row),
     };
     if (this.#cache.size >= MAX_CACHED) this.#cache.clear();
     this.#cache.set(hash, { identity, until: performance.now() + CACHE_MS });
@@ -69,6 +71,10 @@ export class Authenticator {
     const id = createHash("sha256").update(token).digest("base64url");
     return { name: `follower of ${scope.job ?? scope.key}`, role: "follower", tenant: null, id, scope, expiresAt };
   }
+}
+
+function limitsOf({ pipelines, pools, maxPriority }: CheckedToken): EnqueueLimits {
+  return { ...(pipelines && { pipelines }), ...(pools && { pools }), ...(maxPriority !== null && { maxPriority }) };
 }
 
 function hashOf(token: string): string {

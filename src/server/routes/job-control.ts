@@ -4,6 +4,7 @@ import type { EnqueueOptions } from "../../client/enqueue-options.ts";
 import { rejectPlainValues } from "../../contract/sealed-paths.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { withoutUndefined } from "../../validate.ts";
+import { checkEnqueueLimits, checkPipelineLimit } from "../http/access.ts";
 import { toProblem } from "../http/problem.ts";
 import { type Call, mergeBody, operation } from "../operation.ts";
 import * as schemas from "../schemas.ts";
@@ -55,7 +56,9 @@ export const enqueue = operation({
   status: 201,
   async handle({ body, caller, request, stillwake, context }) {
     const { pipeline: name, runAt, expiresAt, ...rest } = body;
+    checkPipelineLimit(caller, name);
     const info = await context.pipeline(name);
+    checkEnqueueLimits(caller, info, body);
     const inputs = "inputs" in body ? body.inputs : [body.input === undefined ? {} : body.input];
     const validated = inputs.map((input, index) => {
       const at = "inputs" in body ? `inputs[${index}]` : "input";

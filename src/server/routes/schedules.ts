@@ -3,8 +3,8 @@ import { z } from "zod";
 import { type ScheduleOptions, schedule } from "../../contract/schedule.ts";
 import { rejectPlainValues } from "../../contract/sealed-paths.ts";
 import { withoutUndefined } from "../../validate.ts";
+import { checkEnqueueLimits, checkPipelineLimit } from "../http/access.ts";
 import { httpError } from "../http/problem.ts";
-
 import { findByName, mergeBody, operation } from "../operation.ts";
 import * as schemas from "../schemas.ts";
 
@@ -49,9 +49,11 @@ export const set = operation({
   }),
   response: z.object({ name: z.string(), changed: z.boolean() }),
   audit: (response, body) => mergeBody(response, withoutInput(body as object)),
-  async handle({ stillwake, context, params, body, recordBefore }) {
+  async handle({ stillwake, context, params, body, caller, recordBefore }) {
+    checkPipelineLimit(caller, body.pipeline);
     await recordBefore(withoutInput(findByName(await stillwake.schedules.list(), params.name)));
     const info = await stillwake.pipeline(body.pipeline);
+    checkEnqueueLimits(caller, info, body.options ?? {});
     rejectPlainValues(info.sealed, body.input ?? {});
     const input = context.validateInput(info, body.input ?? {}, "input");
     const options = withoutUndefined({ ...body, input }) as unknown as ScheduleOptions<unknown, unknown>;

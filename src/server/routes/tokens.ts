@@ -1,6 +1,7 @@
 // Tokens, read tokens, sessions, and the audit log.
 import { z } from "zod";
 import { type ReadTokenOptions, signReadToken } from "../../client/read-token.ts";
+import type { TokenOptions } from "../../client/tokens.ts";
 import { InvalidInput } from "../../errors.ts";
 import type { Duration } from "../../time.ts";
 import { withoutUndefined } from "../../validate.ts";
@@ -20,19 +21,24 @@ export const list = operation({
 
 export const create = operation({
   summary: "Creates a token; its value is returned only here",
+  description:
+    "`pipelines`, `pools` and `maxPriority` limit what an operator may enqueue. Default: any pipeline; with a tenant only the pool of the pipeline and priorities up to 0, without a tenant any pool and priority.",
   body: z.strictObject({
     name: label,
     role: z.enum(["reader", "operator", "admin", "worker"]),
     tenant: label.optional(),
     expiresIn: z.string().max(50).optional(),
+    pipelines: z.array(label).max(1000).optional(),
+    pools: z.array(label).max(1000).optional(),
+    maxPriority: z.int().min(-1000).max(1000).optional(),
   }),
   response: z.object({ id: z.uuid(), token: z.string() }),
   status: 201,
   audit: (response, body) => ({ ...(body as object), id: (response as { id: string }).id }),
   async handle({ stillwake, body, caller }) {
-    const { name, role, tenant, expiresIn } = body;
+    const { expiresIn, ...options } = withoutUndefined(body);
     return stillwake.tokens.create(
-      { name, role, ...(tenant && { tenant }), ...(expiresIn && { expiresIn: expiresIn as Duration }) },
+      { ...options, ...(expiresIn && { expiresIn: expiresIn as Duration }) } as TokenOptions,
       { by: caller.name },
     );
   },

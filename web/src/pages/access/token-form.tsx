@@ -28,7 +28,19 @@ export function TokenForm({
   async function create(data: FormData): Promise<void> {
     const value = (name: string) => String(data.get(name) ?? "").trim();
     const [name, tenant, expiresIn] = [value("name"), value("tenant"), value("expiresIn")];
-    const body = { name, role, ...(hasTenant && tenant && { tenant }), ...(expiresIn && { expiresIn }) };
+    const names = (field: string) =>
+      value(field)
+        .split(/[\s,]+/)
+        .filter(Boolean);
+    const limits = {
+      ...(names("pipelines").length > 0 && { pipelines: names("pipelines") }),
+      ...(names("pools").length > 0 && { pools: names("pools") }),
+      ...(value("maxPriority") !== "" && { maxPriority: Number(value("maxPriority")) }),
+    };
+    const body = {
+      ...{ name, role, ...(hasTenant && tenant && { tenant }), ...(expiresIn && { expiresIn }) },
+      ...(role === "operator" && limits),
+    };
     const result = await submit<{ token: string }>({ path: "/v1/tokens", body });
     if (!result) return;
     onClose();
@@ -40,7 +52,7 @@ export function TokenForm({
       title="Create a token"
       submitLabel="Create"
       form={form}
-      fields={["name", "role", "tenant", "expiresIn"]}
+      fields={["name", "role", "tenant", "pipelines", "pools", "maxPriority", "expiresIn"]}
       onSubmit={create}
       onClose={onClose}
     >
@@ -68,6 +80,34 @@ export function TokenForm({
       >
         {(props) => <input {...props} maxLength={200} autoComplete="off" disabled={!hasTenant} />}
       </Field>
+      {role === "operator" && (
+        <>
+          <Field
+            name="pipelines"
+            label="May enqueue"
+            help="Names of pipelines, separated by spaces. Empty: any."
+            error={fieldError(form.error, "pipelines")}
+          >
+            {(props) => <input {...props} autoComplete="off" />}
+          </Field>
+          <Field
+            name="pools"
+            label="Pools"
+            help="Other pools that it may choose. Empty: none with a tenant, any without."
+            error={fieldError(form.error, "pools")}
+          >
+            {(props) => <input {...props} autoComplete="off" />}
+          </Field>
+          <Field
+            name="maxPriority"
+            label="Highest priority"
+            help="Empty: 0 with a tenant, 1000 without. The priority of the pipeline is always allowed."
+            error={fieldError(form.error, "maxPriority")}
+          >
+            {(props) => <input {...props} type="number" min={-1000} max={1000} />}
+          </Field>
+        </>
+      )}
       <Field
         name="expiresIn"
         label="Expires in"

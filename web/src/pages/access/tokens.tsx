@@ -23,10 +23,11 @@ const columns: Column<api.Token>[] = [
   {
     head: "Role",
     width: "20%",
-    cell: ({ role, tenant }) => (
+    cell: (token) => (
       <div className="lines">
-        <span>{role}</span>
-        <span className="soft untrusted">{describeScope(role, tenant)}</span>
+        <span>{token.role}</span>
+        <span className="soft untrusted">{describeScope(token)}</span>
+        <Limits token={token} />
       </div>
     ),
   },
@@ -49,7 +50,17 @@ const columns: Column<api.Token>[] = [
   { head: "Actions", width: "112px", hideHead: true, cell: (token) => <Revoke token={token} /> },
 ];
 
-function describeScope(role: api.Token["role"], tenant: string | null): string {
+/** What an operator may enqueue, if it differs from the default. */
+function Limits({ token: { pipelines, pools, maxPriority } }: { token: api.Token }) {
+  const limits = [
+    pipelines && `enqueues ${pipelines.join(", ")}`,
+    pools && `in ${pools.join(", ")}`,
+    maxPriority !== null && `up to priority ${maxPriority}`,
+  ].filter((limit) => limit !== null && limit !== false);
+  return limits.length > 0 && <span className="soft untrusted">{escapeText(limits.join(", "))}</span>;
+}
+
+function describeScope({ role, tenant }: api.Token): string {
   if (tenant !== null) return `tenant ${escapeText(tenant)} only`;
   return role === "worker" ? "watchdog and metrics only" : "all tenants";
 }
