@@ -54,7 +54,7 @@ begin
       'resume_schedule', 'run_schedules', 'upcoming', 'register_limit', 'reset_limit', 'limit_quotas',
       'register_breaker', 'open_breaker', 'close_breaker', 'closed_gates', 'set_endpoint', 'rotate_secret',
       'disable_endpoint', 'enable_endpoint', 'resend_webhook', 'webhooks_due', 'watch', 'unwatch', 'read_feeds',
-      'create_token', 'check_token', 'revoke_token', 'begin_audit_entry', 'finish_audit_entry', 'machines',
+      'create_token', 'check_tokens', 'revoke_token', 'begin_audit_entry', 'finish_audit_entry', 'machines',
       'machine_counts', 'live_counts', 'ended_counts', 'costs', 'job_cost', 'set_budget', 'budget_state', 'fleet',
       'adopt_fleet', 'set_machines', 'orchestrator_snapshot', 'reserve_machine', 'machine_started', 'machine_registered',
       'machine_leaves', 'retire_machine', 'machine_ended', 'report_provider_error'

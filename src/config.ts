@@ -24,6 +24,8 @@ export interface Config {
   schema: string;
   /** STILLWAKE_HOST: the address `stillwake server` listens on. Default: loopback. */
   host: string | undefined;
+  /** STILLWAKE_TRUST_PROXY: how many proxies in front of `stillwake server` append to X-Forwarded-For. Default 0. */
+  trustProxy: string | undefined;
   /** STILLWAKE_PORT of `stillwake server` and `stillwake dev`; the latter uses the next free port if it is taken. */
   port: number;
   /** STILLWAKE_MACHINE, _POOL, _SLOTS, _IDLE_EXIT, _MIN_UPTIME, _GRACE: set by the orchestrator for a machine's worker. */
@@ -61,6 +63,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     token: env.STILLWAKE_TOKEN || undefined,
     schema: env.STILLWAKE_SCHEMA || "stillwake",
     host: env.STILLWAKE_HOST || undefined,
+    trustProxy: env.STILLWAKE_TRUST_PROXY || undefined,
     port,
     machine: readMachine(env),
     pokeUrl: env.STILLWAKE_POKE_URL || undefined,

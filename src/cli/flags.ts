@@ -41,6 +41,7 @@ const options = {
   port: text,
   host: text,
   origin: list,
+  "trust-proxy": text,
   "no-auth": flag,
   enqueue: text,
   input: text,

@@ -1,5 +1,6 @@
 // `sw.tokens`: access tokens of the server, returned once and stored as hashes, and the audit log.
 import { createHash, randomBytes } from "node:crypto";
+import { createBatcher } from "../db/batcher.ts";
 import * as calls from "../db/calls/access.ts";
 import type { Database } from "../db/database.ts";
 import { StillwakeError } from "../errors.ts";
@@ -32,9 +33,19 @@ const PREFIX = "swt_";
 
 export class Tokens {
   readonly #database: Database;
+  readonly #checkBatched: (hash: Buffer) => Promise<calls.CheckedToken | undefined>;
 
   constructor(database: Database) {
     this.#database = database;
+    // One statement at a time, whatever the number of callers: many invalid tokens take no more than one connection.
+    this.#checkBatched = createBatcher({
+      groupOf: () => "",
+      sizeOf: () => 1,
+      send: (hashes) => calls.checkTokens(database, hashes),
+      maxCalls: 500,
+      maxSize: 500,
+      lanes: 1,
+    });
   }
 
   /** Creates a token of 256 random bits. It is returned only here; the database stores its hash. */
@@ -73,10 +84,10 @@ export class Tokens {
     });
   }
 
-  /** Looks up a token. Undefined if it is unknown, expired or revoked. */
+  /** Looks up a token; concurrent calls share a statement. Undefined if it is unknown, expired or revoked. */
   async check(token: string): Promise<calls.CheckedToken | undefined> {
     if (!/^swt_[\w-]{43}$/.test(token)) return undefined;
-    return calls.checkToken(this.#database, hashOf(token));
+    return this.#checkBatched(hashOf(token));
   }
 
   /** Operations performed through the server, newest first. */

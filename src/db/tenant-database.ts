@@ -10,8 +10,25 @@ import { type Database, type Execute, ignoreError, type Queries } from "./databa
 
 /** The database as one tenant may see it. Holds no resources: create one per request and close the underlying database. */
 export function tenantDatabase(database: Database, tenant: string): Queries {
+  return readOnly(database, { tenant: checkLabel(tenant, "tenant") });
+}
+
+/**
+ * For searches, which read the contents of many rows: Postgres itself stops a statement after `timeoutMs`. A statement
+ * that only the client gives up would go on. `tenant`: null for all rows.
+ */
+export function searchDatabase(database: Database, tenant: string | null, timeoutMs: number): Queries {
+  return readOnly(database, { tenant: tenant === null ? null : checkLabel(tenant, "tenant"), timeoutMs });
+}
+
+interface ReadLimits {
+  tenant: string | null;
+  timeoutMs?: number;
+}
+
+function readOnly(database: Database, limits: ReadLimits): Queries {
   const { schema } = database;
-  const execute = executeAsTenant(schema, checkLabel(tenant, "tenant"));
+  const execute = executeReadOnly(schema, limits);
   return {
     schema,
     read: <Row extends pg.QueryResultRow>(text: string, values: unknown[] = [], retryTimeoutMs?: number) =>
@@ -24,19 +41,21 @@ export function tenantDatabase(database: Database, tenant: string): Queries {
   };
 }
 
-function executeAsTenant(schema: string, tenant: string): Execute {
+function executeReadOnly(schema: string, { tenant, timeoutMs }: ReadLimits): Execute {
   return async (pool, text, values) => {
     const client = await checkoutClient(pool, ignoreError);
     let broken: Error | undefined;
     try {
       await client.query("begin read only");
-      await setTenantRole(client, schema, tenant);
+      if (timeoutMs !== undefined)
+        await client.query("select set_config('statement_timeout', $1, true)", [`${timeoutMs}ms`]);
+      if (tenant !== null) await setTenantRole(client, schema, tenant);
       const result = await client.query(text, values);
       await client.query("commit");
       return result;
     } catch (error) {
       broken = await rollBack(client, error);
-      throw explain(error);
+      throw explain(error, timeoutMs);
     } finally {
       // A connection that could not be reset is destroyed: it would carry the tenant role to the next caller.
       client.off("error", ignoreError);
@@ -46,8 +65,16 @@ function executeAsTenant(schema: string, tenant: string): Execute {
 }
 
 /** Elsewhere a read-only error means a standby, and is retried. Here the transaction itself is read-only. */
-function explain(error: unknown): unknown {
-  if ((error as { code?: string }).code !== "25006") return error;
+function explain(error: unknown, timeoutMs: number | undefined): unknown {
+  const { code } = error as { code?: string };
+  if (code === "57014" && timeoutMs !== undefined) {
+    return new StillwakeError("SEARCH_TOO_SLOW", `The search took longer than ${timeoutMs / 1000} s`, {
+      cause: error,
+      field: "text",
+      remedy: "Narrow it: add pipeline, state, key, since or until",
+    });
+  }
+  if (code !== "25006") return error;
   return new StillwakeError("NOT_ALLOWED", "A database limited to one tenant is read-only", {
     cause: error,
     remedy: "Write through the full database, after checking the tenant",

@@ -4,7 +4,8 @@ import { type Context, Hono } from "hono";
 import { beginAuditEntry, endAuditEntry } from "../db/calls/access.ts";
 import { newId } from "../ids.ts";
 import type { ServerContext } from "./context.ts";
-import { anonymous, type Identity, isAllowed, localAdmin } from "./http/access.ts";
+import { anonymous, callerName, type Identity, isAllowed, localAdmin } from "./http/access.ts";
+import { forwardedAddress } from "./http/client-address.ts";
 import { readToken } from "./http/identify.ts";
 import { corsHeaders, rejectForeignOrigin } from "./http/origin.ts";
 import { servePage } from "./http/pages.ts";
@@ -65,7 +66,8 @@ async function handle(context: ServerContext, routes: readonly Route[], route: R
   const request = c.req.raw;
   const { operation } = route;
   rejectForeignOrigin(context.options, request);
-  const address = context.options.clientAddress?.(request) ?? remoteAddress(c);
+  const { clientAddress, trustProxy = 0 } = context.options;
+  const address = clientAddress?.(request) ?? forwardedAddress(request, remoteAddress(c), trustProxy);
   const caller = await identify(context, route, request, address);
   if (!isAllowed(route.access, caller)) {
     const scope = caller.tenant === null ? "" : " (limited to a tenant)";
@@ -117,7 +119,9 @@ async function handle(context: ServerContext, routes: readonly Route[], route: R
       : beginAuditEntry(stillwake.database, entryId, { ...entry, before, after });
   const toAfter = operation.audit ?? ((response: unknown) => response);
   try {
-    const result = await operation.handle(call);
+    const result = await (operation.uncounted?.(query) || caller === anonymous || caller === localAdmin
+      ? operation.handle(call)
+      : context.concurrencyLimiter.run(callerName(caller), () => operation.handle(call)));
     // An enqueue has no state before; its entry contains the new ids.
     if (audited) await recordAfter(toAfter(result, body));
     // The body of a response to HEAD is never read and must not stay open.
@@ -140,18 +144,15 @@ async function identify(
   const { options, authenticator, requestLimiter, failureLimiter } = context;
   if (options.auth === "none") return localAdmin;
   if (route.access === "public") {
-    requestLimiter.take(`public ${address}`);
+    if (!route.operation.unlimited) requestLimiter.take(`public ${route.name} ${address}`);
     return anonymous;
   }
   const identity = await options.authenticate?.(request);
   const token = identity ? undefined : readToken(request);
-  // Addresses that send many invalid tokens are rejected before the database is queried.
-  const countFailure = token !== undefined && address !== null && !authenticator.isCached(token);
-  const waitSeconds = countFailure ? failureLimiter.waitSeconds(address) : 0;
-  if (waitSeconds > 0) throw new RateLimitExceeded(waitSeconds);
+  // Every token is looked up: behind a proxy a valid one may come from the same address as many invalid ones.
   const caller = identity ?? (token === undefined ? undefined : await authenticator.identify(token));
   if (!caller) {
-    if (countFailure) failureLimiter.take(address);
+    if (token !== undefined && address !== null) failureLimiter.take(address);
     throw httpError("UNAUTHORIZED", token === undefined ? "A token is required" : "Invalid or expired token", {
       remedy: "Send authorization: Bearer <token>; create a token with `stillwake tokens create`",
     });

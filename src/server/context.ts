@@ -3,16 +3,17 @@
 import type { Stillwake } from "../client/client.ts";
 import type { PokeTarget } from "../client/poke.ts";
 import { checkSecrets } from "../client/read-token.ts";
-import type { ArtifactSource, PipelineInfo, Reader } from "../client/reader.ts";
+import { type ArtifactSource, type PipelineInfo, Reader } from "../client/reader.ts";
 import { inputError } from "../contract/pipeline.ts";
 import { withPlaceholders } from "../contract/sealed-paths.ts";
-import type { DatabaseOptions } from "../db/database.ts";
+import { Database, type DatabaseOptions } from "../db/database.ts";
 import { Housekeeping } from "../db/housekeeping.ts";
+import { searchDatabase } from "../db/tenant-database.ts";
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs } from "../time.ts";
-import type { Identity } from "./http/access.ts";
+import { callerName, type Identity } from "./http/access.ts";
 import { Authenticator, readToken } from "./http/identify.ts";
-import { RateLimiter, StreamLimiter } from "./http/rate-limits.ts";
+import { ConcurrencyLimiter, RateLimiter, StreamLimiter } from "./http/rate-limits.ts";
 import { type InputSchema, readInputSchema } from "./http/request-input.ts";
 
 export interface ServerOptions extends DatabaseOptions {
@@ -32,16 +33,23 @@ export interface ServerOptions extends DatabaseOptions {
   /** Called first, for a server mounted in an application with its own sign-in. Undefined: use the token. */
   authenticate?: (request: Request) => Identity | undefined | Promise<Identity | undefined>;
   /**
-   * The client's address, for rate limits and audit entries: behind a proxy, the forwarded address. Default: the remote
-   * address of the connection.
+   * The client's address, for rate limits and audit entries. Default: by `trustProxy`.
    */
   clientAddress?: (request: Request) => string | null;
+  /**
+   * How many proxies in front of the server append the address of their caller to X-Forwarded-For. Default 0: the remote
+   * address of the connection. Without any proxy it must be 0: callers could choose their address.
+   */
+  trustProxy?: number;
   /** Other origins whose pages may call the server, such as "https://app.example.com". Default: none. */
   origins?: readonly string[];
   /** The mount path, such as "/stillwake": for the dashboard's URLs and the path of its cookie. Default "/". */
   path?: string;
-  /** Requests per token: sustained rate and burst. Default 100 and 400. */
-  rate?: { perSecond: number; burst: number };
+  /**
+   * Requests per token, and per tenant: sustained rate and burst, default 100 and 400. `concurrent`: how many are
+   * processed at once, default half of `connections`; further ones wait. Enqueues and searches are not counted.
+   */
+  rate?: { perSecond: number; burst: number; concurrent?: number };
   /**
    * Open streams: per token, and in total. Default 100 and 10,000. `recheck`: how often an open stream's token is
    * checked again, because another server may have revoked it. Default "60s".
@@ -60,6 +68,11 @@ const DEFAULT_RATE = { perSecond: 100, burst: 400 };
 const DEFAULT_STREAMS = { perToken: 100, total: 10_000, recheck: "60s" };
 /** Invalid tokens from one address. */
 const FAILED_RATE = { perSecond: 5, burst: 50 };
+/** Requests of one caller that may wait to be processed. */
+const MAX_WAITING = 500;
+/** Searches read the contents of jobs: they have separate connections, and each is limited in time. */
+const SEARCHES = { perCaller: 1, total: 2, waiting: 4 };
+const SEARCH_TIMEOUT_MS = 3000;
 
 export class ServerContext {
   readonly stillwake: Stillwake;
@@ -70,6 +83,9 @@ export class ServerContext {
   readonly authenticator: Authenticator;
   readonly requestLimiter: RateLimiter;
   readonly failureLimiter: RateLimiter;
+  readonly concurrencyLimiter: ConcurrencyLimiter;
+  readonly #searchLimiter = new ConcurrencyLimiter(SEARCHES);
+  #searchDatabase: Database | undefined;
   readonly streams: StreamLimiter;
   readonly recheckMs: number;
   /** The mount path, with a slash at both ends. */
@@ -87,6 +103,8 @@ export class ServerContext {
     this.authenticator = new Authenticator(stillwake.tokens, this.secrets);
     this.requestLimiter = new RateLimiter(options.rate ?? DEFAULT_RATE);
     this.failureLimiter = new RateLimiter(FAILED_RATE);
+    const concurrent = options.rate?.concurrent ?? Math.ceil((options.connections ?? 10) / 2);
+    this.concurrencyLimiter = new ConcurrencyLimiter({ perCaller: concurrent, waiting: MAX_WAITING });
     const streams = { ...DEFAULT_STREAMS, ...options.streams };
     this.streams = new StreamLimiter(streams);
     this.recheckMs = durationMs(streams.recheck, "streams.recheck");
@@ -97,6 +115,22 @@ export class ServerContext {
   readerFor(caller: Identity): Reader {
     if (caller.tenant === null) return this.stillwake;
     return this.stillwake.tenant(caller.tenant);
+  }
+
+  /** Runs a search for the caller. Many searches of one caller delay neither its other requests nor other callers. */
+  search<Result>(caller: Identity, run: (reader: Reader) => Promise<Result>): Promise<Result> {
+    return this.#searchLimiter.run(callerName(caller), () => {
+      const { pool, store, onOutage: _reportedByTheClient, ...database } = this.options;
+      // A pool of the application is shared; the number of searches is limited all the same.
+      this.#searchDatabase ??= pool
+        ? this.stillwake.database
+        : new Database({ retryTimeout: "5s", ...database, connections: SEARCHES.total });
+      return run(new Reader(searchDatabase(this.#searchDatabase, caller.tenant, SEARCH_TIMEOUT_MS), store));
+    });
+  }
+
+  async close(): Promise<void> {
+    if (!this.options.pool) await this.#searchDatabase?.close();
   }
 
   /** Whether the caller of an open stream still has the same access. */

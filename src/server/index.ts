@@ -2,7 +2,7 @@
 import type { RequestListener } from "node:http";
 import { Stillwake } from "../client/client.ts";
 import { InvalidInput } from "../errors.ts";
-import { rejectUnknownOptions } from "../validate.ts";
+import { checkInteger, rejectUnknownOptions } from "../validate.ts";
 import { createApp } from "./app.ts";
 import { ServerContext, type ServerOptions } from "./context.ts";
 import { type Listening, type ListenOptions, listen } from "./http/listen.ts";
@@ -29,7 +29,7 @@ export interface StillwakeServer extends AsyncDisposable {
 }
 
 const known =
-  "url pool schema connections retryTimeout statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins path rate streams poke onPoke onError".split(
+  "url pool schema connections retryTimeout statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress trustProxy origins path rate streams poke onPoke onError".split(
     " ",
   );
 
@@ -47,6 +47,7 @@ export function createServer(options: ServerOptions): StillwakeServer {
     context.closing.abort();
     await Promise.all([...ports].map((port) => port.close()));
     await context.housekeeping.stop();
+    await context.close();
     await stillwake.close();
   }
 
@@ -76,6 +77,7 @@ function checkOptions(options: ServerOptions): void {
       remedy: 'Leave it out for "tokens"',
     });
   }
+  if (options.trustProxy !== undefined) checkInteger(options.trustProxy, "trustProxy", 0, 100);
   for (const origin of options.origins ?? []) {
     if (URL.canParse(origin) && new URL(origin).origin === origin) continue;
     throw new InvalidInput(`${JSON.stringify(origin)} is not an origin`, {

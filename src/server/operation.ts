@@ -30,6 +30,10 @@ export interface Operation<Query extends z.ZodType = z.ZodType, Body extends z.Z
   description?: string;
   query?: Query;
   body?: Body;
+  /** Answered at any rate of requests. Only for what costs nothing. */
+  unlimited?: true;
+  /** Calls that are not counted as requests at once, because they share statements or have a separate limit. */
+  uncounted?(query: z.output<Query>): boolean;
   /** The schema of a JSON response, or another content type. Undefined for an empty response. */
   response?: z.ZodType | string;
   status?: 200 | 201 | 202 | 204;

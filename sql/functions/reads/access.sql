@@ -43,20 +43,23 @@ begin
 end
 $$;
 
--- Finds a valid token by its hash; no row when it does not exist, has expired or was revoked. Updates last_used_at at
--- most once a minute.
-create or replace function stillwake.check_token(p_hash bytea)
-returns table (id uuid, name text, role text, tenant text, expires_at timestamptz, pipelines text[], pools text[], max_priority smallint)
+-- Finds valid tokens by their hashes; no row for one that does not exist, has expired or was revoked. Updates
+-- last_used_at at most once a minute, skipping rows that another call updates.
+create or replace function stillwake.check_tokens(p_hashes bytea[])
+returns table (hash bytea, id uuid, name text, role text, tenant text, expires_at timestamptz, pipelines text[], pools text[],
+  max_priority smallint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now timestamptz := stillwake.now();
 begin
   return query
-  select t.id, t.name, t.role, t.tenant, t.expires_at, t.pipelines, t.pools, t.max_priority from stillwake.tokens t
-  where t.hash = p_hash and t.revoked_at is null and (t.expires_at is null or t.expires_at > v_now);
+  select t.hash, t.id, t.name, t.role, t.tenant, t.expires_at, t.pipelines, t.pools, t.max_priority from stillwake.tokens t
+  where t.hash = any (p_hashes) and t.revoked_at is null and (t.expires_at is null or t.expires_at > v_now);
   if found then
-    update stillwake.tokens t set last_used_at = v_now
-    where t.hash = p_hash and (t.last_used_at is null or t.last_used_at < v_now - interval '1 minute');
+    update stillwake.tokens t set last_used_at = v_now where t.id in (
+      select u.id from stillwake.tokens u where u.hash = any (p_hashes)
+        and (u.last_used_at is null or u.last_used_at < v_now - interval '1 minute')
+      for no key update skip locked);
   end if;
 end
 $$;

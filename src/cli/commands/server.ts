@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 import type { Orchestrator } from "../../orchestrator/index.ts";
 import type { StillwakeServer } from "../../server/index.ts";
 import { escapeLine } from "../../text/escape.ts";
-import { parsePort } from "../arguments.ts";
+import { parseInteger, parsePort } from "../arguments.ts";
 import { type Command, type CommandContext, configHelp, databaseFlags, directUrlHelp, storeHelp } from "../command.ts";
 import type { Screen } from "../output/screen.ts";
 import { createProjectOrchestrator, waitForStopSignal } from "./orchestrator.ts";
@@ -20,6 +20,8 @@ export const serverCommand: Command = {
     port: "<port> (default: STILLWAKE_PORT or 4700; 0 selects any free port)",
     host: "<host> the address to listen on (default: STILLWAKE_HOST or 127.0.0.1)",
     origin: "<origin> allow pages of this origin to call the API, such as https://app.example.com; repeatable",
+    "trust-proxy":
+      "<n> proxies in front append the client's address to X-Forwarded-For (default: STILLWAKE_TRUST_PROXY or 0)",
     "no-auth": "allow everything without a token; only on loopback addresses",
     ...databaseFlags,
     "direct-url": directUrlHelp,
@@ -30,7 +32,7 @@ export const serverCommand: Command = {
   },
   examples: [
     ["server", "at http://127.0.0.1:4700, with tokens: see stillwake tokens"],
-    ["server --host 0.0.0.0 --port 8080", "behind a proxy that terminates TLS"],
+    ["server --host 0.0.0.0 --port 8080 --trust-proxy 1", "behind a proxy that terminates TLS"],
     ["server --no-auth", "for local use"],
   ],
   run: runServer,
@@ -43,6 +45,7 @@ async function runServer({ flags, config, screen }: CommandContext): Promise<num
     import("../connection.ts"),
   ]);
   const port = flags.port === undefined ? config.port : parsePort(flags.port);
+  const trustProxy = parseInteger(flags.trustProxy ?? config.trustProxy, "trust-proxy");
   const store = flags.store ?? config.store ?? `file:${config.dir}/artifacts`;
   const directUrl = flags.directUrl ?? config.directUrl;
   const url = requireDatabaseUrl(flags.url ?? config.databaseUrl);
@@ -56,6 +59,7 @@ async function runServer({ flags, config, screen }: CommandContext): Promise<num
     ...(config.secret && { secret: checkSecretSetting(config.secret) }),
     store: openStore(store, config.storeCredentials),
     ...(flags.origin && { origins: flags.origin }),
+    ...(trustProxy !== undefined && { trustProxy }),
     auth: flags.noAuth ? "none" : "tokens",
     ...(orchestrator
       ? { onPoke: () => orchestrator.poke() }

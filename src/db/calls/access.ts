@@ -24,10 +24,15 @@ export async function createToken(database: Database, token: NewToken): Promise<
   });
 }
 
-/** Undefined if it is unknown, expired or revoked. */
-export async function checkToken(database: Queries, hash: Buffer): Promise<CheckedToken | undefined> {
-  const [token] = await readValues<CheckedToken>(database, `select * from ${database.schema}.check_token($1)`, [hash]);
-  return token;
+/** In the order of the hashes; undefined where the token is unknown, expired or revoked. */
+export async function checkTokens(database: Queries, hashes: Buffer[]): Promise<(CheckedToken | undefined)[]> {
+  const found = await readValues<CheckedToken & { hash: Buffer }>(
+    database,
+    `select * from ${database.schema}.check_tokens($1)`,
+    [hashes],
+  );
+  const tokens = new Map(found.map(({ hash, ...token }) => [hash.toString("hex"), token]));
+  return hashes.map((hash) => tokens.get(hash.toString("hex")));
 }
 
 export async function revokeToken(database: Database, id: string, by: string | null): Promise<boolean> {

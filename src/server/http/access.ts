@@ -60,6 +60,11 @@ export function isAllowed(access: Access, identity: Identity): boolean {
   return roles[access].includes(identity.role) && (identity.tenant === null || tenantAccess.includes(access));
 }
 
+/** The name under which requests at once are counted: all tokens of a tenant together. */
+export function callerName({ tenant, id, name }: Identity): string {
+  return tenant === null ? (id ?? name) : `tenant ${tenant}`;
+}
+
 /** Before the pipeline is looked up, so that the error does not tell whether it exists. */
 export function checkPipelineLimit({ limits }: Identity, pipeline: string): void {
   if (!limits?.pipelines || limits.pipelines.includes(pipeline)) return;

@@ -28,7 +28,9 @@ export function readToken(request: Request): string | undefined {
 export class Authenticator {
   readonly #tokens: Tokens;
   readonly #secrets: readonly string[];
-  readonly #cache = new Map<string, { identity: Identity | undefined; until: number }>();
+  readonly #cache = new Map<string, { identity: Identity; until: number }>();
+  /** Invalid tokens, separately: many of them must not displace valid ones. */
+  readonly #invalid = new Map<string, number>();
 
   constructor(tokens: Tokens, secrets: readonly string[]) {
     this.#tokens = tokens;
@@ -41,8 +43,15 @@ export class Authenticator {
     const hash = hashOf(token);
     const cached = this.#cache.get(hash);
     if (cached && cached.until > performance.now() && !fresh) return unlessExpired(cached.identity);
+    if ((this.#invalid.get(hash) ?? 0) > performance.now() && !fresh) return undefined;
     const row = await this.#tokens.check(token);
-    const identity = row && {
+    if (!row) {
+      if (this.#invalid.size >= MAX_CACHED) this.#invalid.clear();
+      this.#invalid.set(hash, performance.now() + CACHE_MS);
+      this.#cache.delete(hash);
+      return undefined;
+    }
+    const identity = {
       name: row.name,
       role: row.role,
       tenant: row.tenant,
@@ -53,11 +62,6 @@ export class Authenticator {
     if (this.#cache.size >= MAX_CACHED) this.#cache.clear();
     this.#cache.set(hash, { identity, until: performance.now() + CACHE_MS });
     return unlessExpired(identity);
-  }
-
-  /** Whether the token can be checked without the database, or was valid a moment ago. */
-  isCached(token: string): boolean {
-    return token.startsWith("swr_") || this.#cache.get(hashOf(token))?.identity !== undefined;
   }
 
   clearCache(): void {

@@ -1,4 +1,5 @@
-// Limits per caller: requests per second and open streams. Counted in this process, without the database.
+// Limits per caller: requests per second, requests at once, and open streams. Counted in this process, without the
+// database.
 import { httpError } from "./problem.ts";
 
 const MAX_BUCKETS = 20_000;
@@ -24,14 +25,6 @@ export class RateLimiter {
     this.#burst = burst;
   }
 
-  /** Seconds until take() succeeds, 0 when it would now. Takes nothing. */
-  waitSeconds(name: string): number {
-    const bucket = this.#buckets.get(name);
-    if (!bucket) return 0;
-    const left = bucket.left + ((performance.now() - bucket.at) / 1000) * this.#perSecond;
-    return left < 1 ? (1 - left) / this.#perSecond : 0;
-  }
-
   take(name: string): void {
     const now = performance.now();
     let bucket = this.#buckets.get(name);
@@ -52,6 +45,67 @@ export class RateLimiter {
       if (left + ((now - at) / 1000) * this.#perSecond >= this.#burst) this.#buckets.delete(name);
     }
     if (this.#buckets.size >= MAX_BUCKETS) this.#buckets.clear();
+  }
+}
+
+interface Waiting {
+  running: number;
+  /** Each starts one call. */
+  queue: (() => void)[];
+}
+
+/** How many calls run at once: per caller, and in total. Further ones wait; callers take turns. */
+export class ConcurrencyLimiter {
+  readonly #perCaller: number;
+  readonly #total: number;
+  readonly #waiting: number;
+  readonly #callers = new Map<string, Waiting>();
+  #running = 0;
+
+  /** `waiting`: how many calls of one caller may wait before the next is rejected. */
+  constructor({
+    perCaller,
+    total = Number.POSITIVE_INFINITY,
+    waiting,
+  }: Record<"perCaller" | "waiting", number> & { total?: number }) {
+    this.#perCaller = perCaller;
+    this.#total = total;
+    this.#waiting = waiting;
+  }
+
+  async run<Result>(name: string, call: () => Promise<Result>): Promise<Result> {
+    const caller = this.#callers.get(name) ?? { running: 0, queue: [] };
+    this.#callers.set(name, caller);
+    if (caller.running >= this.#perCaller || this.#running >= this.#total) {
+      if (caller.queue.length >= this.#waiting) throw new RateLimitExceeded(1);
+      await new Promise<void>((resolve) => caller.queue.push(resolve));
+    } else this.#start(caller);
+    try {
+      return await call();
+    } finally {
+      caller.running -= 1;
+      this.#running -= 1;
+      if (caller.running === 0 && caller.queue.length === 0) this.#callers.delete(name);
+      this.#startNext();
+    }
+  }
+
+  #start(caller: Waiting): void {
+    caller.running += 1;
+    this.#running += 1;
+  }
+
+  /** The caller that was served goes to the end of the map, so that the others are next. */
+  #startNext(): void {
+    if (this.#running >= this.#total) return;
+    for (const [name, caller] of this.#callers) {
+      if (caller.queue.length === 0 || caller.running >= this.#perCaller) continue;
+      this.#callers.delete(name);
+      this.#callers.set(name, caller);
+      this.#start(caller);
+      caller.queue.shift()!();
+      return;
+    }
   }
 }
 

@@ -51,6 +51,7 @@ export const enqueue = operation({
   summary: "Enqueues one job, or many of one pipeline",
   description:
     "Send `input` for one job, `inputs` for many. The response is sent when the jobs are durable. The header Idempotency-Key is equal to idempotencyKey. The input is validated with the schema that the pipeline was registered with. `key` and `tenant` are not computed from the input, as the contract does in code: send them.",
+  uncounted: () => true,
   body: z.union([OneJob, ManyJobs]),
   response: z.union([schemas.Enqueued, z.object({ jobs: z.array(schemas.Enqueued) })]),
   status: 201,

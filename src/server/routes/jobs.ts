@@ -1,7 +1,7 @@
 // Reads jobs with their attempts, steps, children, logs, artifacts and webhooks.
 import { Readable } from "node:stream";
 import { z } from "zod";
-import type { LogLine } from "../../client/reader.ts";
+import type { LogLine, Reader } from "../../client/reader.ts";
 import type { Job } from "../../db/calls/job.ts";
 import { jobNotFound } from "../../errors.ts";
 import { checkId } from "../../ids.ts";
@@ -62,11 +62,13 @@ export const list = operation({
   description:
     "A page may have fewer jobs than `limit` and still not be the last, because one request scans a bounded number of jobs. Continue with the cursor until it is null. Inputs and outputs over 8 KB are left out and named in `omitted`: read the job to get them. A read token for a key lists the jobs of that key.",
   query: Filters,
+  uncounted: ({ text }) => text !== undefined,
   response: schemas.JobPage,
-  async handle({ query, caller, reader }) {
+  async handle({ query, caller, reader, context }) {
     const filter = caller.role === "follower" ? filterForFollower(caller, query) : { ...query };
     if (caller.tenant !== null) filter.tenant = caller.tenant;
-    const page = await reader.list({ ...withoutUndefined(filter), brief: true });
+    const read = (from: Reader) => from.list({ ...withoutUndefined(filter), brief: true });
+    const page = await (query.text === undefined ? read(reader) : context.search(caller, read));
     return { ...page, jobs: page.jobs.filter((job) => canSee(caller, job)).map((job) => visibleTo(caller, job)) };
   },
 });

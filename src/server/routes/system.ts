@@ -12,6 +12,7 @@ import { pokeOrchestrator } from "./fleet.ts";
 export const health = operation({
   summary: "Whether the server is running",
   description: "Does not query the database, so that a serverless database can suspend.",
+  unlimited: true,
   response: z.object({ status: z.literal("ok"), version: z.string() }),
   handle: async () => ({ status: "ok", version }),
 });

@@ -126,8 +126,6 @@ export const signIn = operation({
   audit: null,
   async handle(call) {
     const { body, context, address } = call;
-    const wait = address === null ? 0 : context.failureLimiter.waitSeconds(address);
-    if (wait > 0) throw httpError("TOO_MANY_REQUESTS", "Too many invalid tokens", { remedy: "Wait a moment" });
     const caller = await context.authenticator.identify(body.token, { fresh: true });
     if (!caller || caller.role === "follower") {
       if (address !== null) context.failureLimiter.take(address);
