@@ -1,26 +1,14 @@
 // Jobs that wait for a key which became free at a moment at which they could not be admitted: their row was locked, or
 // their transaction had an older snapshot. A worker that lives starts them, without a poll and without the watchdog.
 import { describe, expect, it } from "vitest";
-import { type Pipeline, pipeline } from "../../src/index.ts";
+import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { implement } from "../../src/worker/index.ts";
 import { connect } from "../support/database/connections.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const { database, stillwake, start, name, until, query } = await inProcessFixture();
+const { database, stillwake, startIdle, name, until, query } = await inProcessFixture();
 const sql = await connect(database.url);
 const other = await connect(database.url);
-
-/** A worker that learns of jobs by hints alone. */
-async function startIdle(contract: Pipeline<unknown, unknown>): Promise<void> {
-  const { events } = await start([implement(contract, async () => "done")], {
-    directUrl: database.url,
-    poll: "10m",
-    pollWithHints: "10m",
-  });
-  await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
-  await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
-}
 
 async function claim(own: string) {
   const { rows } = await sql.query("select job_id, epoch, lease_id from stillwake.claim('elsewhere', $1, array[$1])", [

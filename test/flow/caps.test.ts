@@ -2,13 +2,12 @@
 import { describe, expect, it } from "vitest";
 import { breaker, limit, pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { implement } from "../../src/worker/index.ts";
 import { connect } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { round } from "../support/processes/fault-checks.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const { database, stillwake, start, name, until } = await inProcessFixture();
+const { database, stillwake, startIdle, name, until } = await inProcessFixture();
 const sql = await connect(database.url);
 
 interface Held {
@@ -46,13 +45,7 @@ describe("the end of a job under a cap", () => {
     await stillwake.enqueue(capped, 1);
     const [held] = await claim(own, [own]);
     const waiting = await stillwake.enqueue(capped, 2);
-    const { events } = await start([implement(capped, async () => "done")], {
-      directUrl: database.url,
-      poll: "10m",
-      pollWithHints: "10m",
-    });
-    await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
-    await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
+    await startIdle(capped);
     await settle(held!, outcome);
     expect(await until(waiting.id)).toMatchObject({ state: "completed" });
   });
@@ -65,13 +58,7 @@ describe("the end of a job under a cap", () => {
     await stillwake.enqueue(contract, 1);
     const [held] = await claim(own, [own]);
     const waiting = await stillwake.enqueue(contract, 2);
-    const { events } = await start([implement(contract, async () => "done")], {
-      directUrl: database.url,
-      poll: "10m",
-      pollWithHints: "10m",
-    });
-    await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
-    await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
+    await startIdle(contract);
     await settle(held!, { outcome: "completed" });
     expect(await until(waiting.id)).toMatchObject({ state: "completed" });
   });
@@ -83,22 +70,13 @@ describe("the end of a job under a cap", () => {
     await stillwake.enqueue(capped, 1);
     const [held] = await claim(own, [own]);
     const waiting = await stillwake.enqueue(capped, 2, { pool: other });
-    const { events } = await start([implement(capped, async () => "done")], {
-      pool: other,
-      directUrl: database.url,
-      poll: "10m",
-      pollWithHints: "10m",
-    });
-    await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
-    await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
+    await startIdle(capped, { pool: other });
     await settle(held!, { outcome: "completed" });
     expect(await until(waiting.id)).toMatchObject({ state: "completed" });
   });
 });
 
 describe("a worker that waits", () => {
-  const silent = { directUrl: database.url, poll: "10m", pollWithHints: "10m" } as const;
-
   it("for a breaker starts the next probe at once when the job that probed it ends without a result", async () => {
     const own = name();
     const contract = pipeline(own, { pool: own, needs: [breaker(own, { failures: 1, pause: "10ms" })] });
@@ -111,9 +89,7 @@ describe("a worker that waits", () => {
         (await sql.query("select stillwake.next_due(array[$1]) <= stillwake.now() as due", [own])).rows[0].due,
     );
     const [probe] = await claim(own, [own], 2);
-    const { events } = await start([implement(contract, async () => "done")], silent);
-    await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
-    await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
+    const events = await startIdle(contract);
     await settle(probe!, { outcome: "completed" });
     await waitFor(() => events.some(({ kind }) => kind === "claimed"));
   });
@@ -128,9 +104,7 @@ describe("a worker that waits", () => {
     const { job, epoch, lease } = held!;
     await sql.query(use, [own, job, epoch, lease, 1, 0]);
     const waiting = await stillwake.enqueue(contract, 2);
-    const { events } = await start([implement(contract, async () => "done")], silent);
-    await waitFor(() => events.some(({ kind }) => kind === "hints.ready"));
-    await waitFor(() => events.some(({ kind }) => kind === "claim.empty"));
+    await startIdle(contract);
     await sql.query(use, [own, job, epoch, lease, 0, 1]);
     expect(await until(waiting.id)).toMatchObject({ state: "completed" });
   });

@@ -2,7 +2,7 @@
 // it saw. Fast, with the same attempt, keeper and SQL as runner processes.
 import pg from "pg";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
-import { type Job, type PipelineOptions, pipeline, type Stillwake } from "../../../src/index.ts";
+import { type Job, type Pipeline, type PipelineOptions, pipeline, type Stillwake } from "../../../src/index.ts";
 import { type TestDatabase, waitFor } from "../../../src/testing/index.ts";
 import type {
   AnyImplementation,
@@ -53,6 +53,11 @@ export interface InProcessFixture {
   query<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]>;
   /** Starts a worker that stops with the test. */
   start(pipelines: readonly AnyImplementation[], options?: Partial<WorkerOptions>): Promise<Started>;
+  /**
+   * Starts a worker of one pipeline that has nothing to do and learns of jobs by hints alone: it does not poll for ten
+   * minutes. Returns its events.
+   */
+  startIdle(contract: Pipeline<unknown, unknown>, options?: Partial<WorkerOptions>): Promise<WorkerEvent[]>;
   /** Runs one job of a new pipeline and waits for it. */
   run<Input = undefined>(code: RunCode<Input>): Promise<Ran>;
   run<Input = undefined>(options: RunOptions<Input>, code: RunCode<Input>): Promise<Ran>;
@@ -95,6 +100,17 @@ export async function inProcessFixture(): Promise<InProcessFixture> {
       onTestFinished(() => worker.stop());
       await worker.start();
       return { worker, events };
+    },
+    async startIdle(contract, options = {}) {
+      const silent = { directUrl: database.url, poll: "10m", pollWithHints: "10m" } as const;
+      const { events } = await made.start([implement(contract, async () => "done")], { ...silent, ...options });
+      const last = (kind: WorkerEvent["kind"]) => events.findLastIndex((event) => event.kind === kind);
+      await waitFor(() => last("hints.ready") >= 0 && last("claim.empty") > last("hints.ready"));
+      // After a claim without a job it asks when the next one is due.
+      const busy =
+        "select from pg_stat_activity where datname = current_database() and state = 'active' and pid <> pg_backend_pid()";
+      await waitFor(async () => (await made.query(busy)).length === 0);
+      return events;
     },
     async run<Input>(first: RunOptions<Input> | RunCode<Input>, second?: RunCode<Input>) {
       const [options, code] = typeof first === "function" ? [{}, first] : [first, second];
