@@ -48,7 +48,7 @@ begin
   for v_grant in
     select 'stillwake_app' as grantee, array[
       'register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'signal', 'children',
-      'erase_tenant', 'save_checkpoint', 'save_position', 'pause_pool', 'resume_pool', 'cap_pool', 'set_weight',
+      'erase_tenant', 'save_checkpoint', 'save_position', 'recover_absent', 'pause_pool', 'resume_pool', 'cap_pool', 'set_weight',
       'demand', 'next_due', 'watchdog', 'tend_jobs', 'housekeep', 'housekeeping_due', 'housekeeping_done', 'make_partitions', 'now',
       'schema_state', 'database_identity', 'set_schedule', 'remove_schedule', 'pause_schedule',
       'resume_schedule', 'run_schedules', 'upcoming', 'register_limit', 'reset_limit', 'limit_quotas',

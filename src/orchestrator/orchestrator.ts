@@ -6,6 +6,7 @@
 
 import { randomBytes } from "node:crypto";
 import os from "node:os";
+import { AbsenceWatch } from "../db/absence-watch.ts";
 import {
   databaseAddress,
   type Fleet,
@@ -61,6 +62,8 @@ export interface Pool {
 
 /** How often a provider that does not report exits itself is polled while machines run. */
 const LIST_EVERY_MS = 30_000;
+/** Workers check more often; the orchestrator and the server do it for the last one. */
+const ABSENCE = { leaseMs: 15_000, everyMs: 500 };
 const INITIAL_BACKOFF_MS = 1000;
 const MAX_BACKOFF_MS = 60_000;
 
@@ -69,6 +72,7 @@ export class Orchestrator {
   readonly #options: OrchestratorOptions;
   readonly #database: Database;
   readonly #housekeeping: Housekeeping;
+  readonly #absenceWatch: AbsenceWatch;
   readonly #clock: Clock;
   readonly #address: string | null;
   #fleet: Fleet | undefined;
@@ -96,6 +100,7 @@ export class Orchestrator {
       onError: (error) =>
         this.#emit({ kind: "database", level: "warn", message: `Housekeeping failed: ${(error as Error).message}` }),
     });
+    this.#absenceWatch = new AbsenceWatch({ database: this.#database, worker: null, ...ABSENCE });
   }
 
   get fleet(): string {
@@ -139,6 +144,7 @@ export class Orchestrator {
   async stop(options: { leave?: boolean } = {}): Promise<void> {
     this.#stopped = true;
     this.#sleeping?.abort();
+    this.#absenceWatch.stop();
     await this.settled();
     await Promise.all(this.#pools.map(({ provider }) => provider.close?.(options)));
     // Record the exits of child processes.
@@ -294,6 +300,7 @@ export class Orchestrator {
       if (this.#failures > 0)
         this.#emit({ kind: "database", level: "info", message: "The database is reachable again" });
       this.#failures = 0;
+      if (snapshots.some(({ working }) => working.length > 0)) this.#absenceWatch.start();
       for (const snapshot of snapshots) this.#plans[snapshot.pool] = this.#decide(snapshot, began);
       this.#scheduleNext(snapshots);
     } catch (error) {

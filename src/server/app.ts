@@ -90,6 +90,8 @@ async function handle(context: ServerContext, routes: readonly Route[], route: R
     target: params.id ?? params.name ?? null,
     address,
   };
+  // Requests of orchestrators and operators, not of people who only read: an idle server sends nothing.
+  if (route.method !== "GET") context.absenceWatch.start();
   const entryId = newId();
   let begun = false;
   let before: unknown = null;

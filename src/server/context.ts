@@ -6,6 +6,7 @@ import { checkSecrets } from "../client/read-token.ts";
 import { type ArtifactSource, type PipelineInfo, Reader } from "../client/reader.ts";
 import { inputError } from "../contract/pipeline.ts";
 import { withPlaceholders } from "../contract/sealed-paths.ts";
+import { AbsenceWatch } from "../db/absence-watch.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
 import { Housekeeping } from "../db/housekeeping.ts";
 import { searchDatabase } from "../db/tenant-database.ts";
@@ -64,6 +65,8 @@ export interface ServerOptions extends DatabaseOptions {
 }
 
 const PIPELINE_CACHE_MS = 2000;
+/** Workers check more often; the server does it for the last one. */
+const ABSENCE = { leaseMs: 15_000, everyMs: 500 };
 const DEFAULT_RATE = { perSecond: 100, burst: 400 };
 const DEFAULT_STREAMS = { perToken: 100, total: 10_000, recheck: "60s" };
 /** Invalid tokens from one address. */
@@ -94,6 +97,8 @@ export class ServerContext {
   readonly #schemas = new Map<string, { updatedAt: number; schema: InputSchema | undefined }>();
   /** Aborted when the server closes; ends every stream. */
   readonly closing = new AbortController();
+  /** Starts with each request and runs as long as workers hold leases. */
+  readonly absenceWatch: AbsenceWatch;
 
   constructor(stillwake: Stillwake, options: ServerOptions) {
     this.stillwake = stillwake;
@@ -109,6 +114,8 @@ export class ServerContext {
     this.streams = new StreamLimiter(streams);
     this.recheckMs = durationMs(streams.recheck, "streams.recheck");
     this.base = checkPath(options.path ?? "/");
+    this.absenceWatch = new AbsenceWatch({ database: stillwake.database, worker: null, ...ABSENCE });
+    this.closing.signal.addEventListener("abort", () => this.absenceWatch.stop());
   }
 
   /** For a tenant's caller the database itself shows only that tenant's rows. */

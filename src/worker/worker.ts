@@ -61,6 +61,7 @@ export class Worker {
   #forceStop: () => void = () => {};
   #onDone: (reason: string) => void = () => {};
   #jobs = 0;
+  #startedAt = 0;
   /** Reported by the error of start(): the end of a worker that never worked is no news. */
   #startFailed = false;
   #pools: readonly string[] = [];
@@ -160,11 +161,12 @@ export class Worker {
       worker: this.name,
       presence: () => this.#presence?.presence ?? null,
       hintsArrive: () => this.#presence?.ready ?? false,
-      connectedForMs: () => Math.min(this.#database.reachableForMs, this.#presence?.readyForMs ?? 0),
+      connectedForMs: () => this.#connectedForMs(),
       onIdle: () => this.#onIdle(),
       onBusy: () => this.#stopIdleTimer(),
     });
     this.#state = "working";
+    this.#startedAt = performance.now();
     const accepted = await this.#machine?.register(pipelines, () => this.state === "working");
     // drain() was called while the database was unreachable.
     if (this.state !== "working") return this;
@@ -218,6 +220,13 @@ export class Worker {
       lastHeartbeatAgoMs:
         this.#keeper && this.#keeper.active > 0 ? performance.now() - this.#keeper.lastHeartbeatAt : null,
     };
+  }
+
+  /** Without a direct connection it polls, and a poll that fails counts as an outage of the database. */
+  #connectedForMs(): number {
+    const listens = this.#presence !== undefined && !this.#hintsUnavailable;
+    const connectedMs = listens ? this.#presence!.readyForMs : performance.now() - this.#startedAt;
+    return Math.min(this.#database.reachableForMs, connectedMs);
   }
 
   /** Starts the runners, and registers their pipelines in the database, which needs partitions for their retention. */

@@ -320,7 +320,7 @@ export async function recoverStale(database: Database, pool: string, held: (stri
 
 export async function recoverAbsent(
   database: Database,
-  worker: string,
+  worker: string | null,
   graceMs: number,
 ): Promise<{ recovered: number; watched: number }> {
   // After an outage all sessions are gone, which says nothing about the workers.

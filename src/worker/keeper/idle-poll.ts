@@ -1,18 +1,14 @@
 // Decides when to claim again after a claim found too few jobs. The worker queries when the next job is due and sleeps until then, or until
-// a hint arrives, but never longer than its poll interval: hints are lost with connections. While other workers hold leases it also checks
-// their presence, so that the jobs of a killed worker are recovered within a second instead of after the lease.
+// a hint arrives, but never longer than its poll interval: hints are lost with connections.
 
-import { type DueRequest, nextDueInMs, recoverAbsent, recoverStale } from "../../db/calls/worker.ts";
+import { type DueRequest, nextDueInMs, recoverStale } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import type { WorkerEvents } from "../observe/events.ts";
 
 export interface IdlePollOptions {
   database: Database;
   events: WorkerEvents;
-  worker: string;
   claimable: DueRequest;
-  /** How long a lease lasts. */
-  leaseMs: number;
   /** Whether hints arrive. */
   hintsArrive(): boolean;
   /** The poll interval without hints, and with them. */
@@ -24,22 +20,15 @@ export interface IdlePollOptions {
   held(): (string | null)[];
   /** There may be work. */
   onDue(): void;
+  /** Called after each query: other workers may hold leases. */
+  onQueried(): void;
 }
-
-const PRESENCE_CHECK_MS = 200;
-const PRESENCE_GRACE_MS = 400;
-/** How long to keep checking when no presence is found: between a recovery and the next claim, and during a start, there is none. */
-const PRESENCE_LINGER_MS = 2000;
 
 export class IdlePoll {
   readonly #options: IdlePollOptions;
   #timer: NodeJS.Timeout | undefined;
-  #presenceTimer: NodeJS.Timeout | undefined;
   #querying = false;
   #again = false;
-  #checkingPresence = false;
-  /** When the presence of another worker was last found. */
-  #presenceSeenAt = Number.NEGATIVE_INFINITY;
   #stopped = false;
   /** How often in a row a job was reported as due and the claim found none: other workers were faster. */
   #lostRaces = 0;
@@ -62,14 +51,13 @@ export class IdlePoll {
       this.#querying = false;
       if (this.#again) this.schedule(0);
       // After the query: a job that it no longer counts as waiting is leased by now, and its worker's presence is visible.
-      if (!this.#presenceTimer) void this.#checkPresence();
+      this.#options.onQueried();
     });
   }
 
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
-    clearTimeout(this.#presenceTimer);
   }
 
   async #queryNextDue(): Promise<void> {
@@ -103,35 +91,6 @@ export class IdlePoll {
       }
     } catch {}
     this.#claim();
-  }
-
-  async #checkPresence(): Promise<void> {
-    const { database, events, worker, leaseMs } = this.#options;
-    if (this.#checkingPresence || this.#stopped) return;
-    this.#checkingPresence = true;
-    this.#presenceTimer = undefined;
-    try {
-      // After an outage of its own, a worker cannot tell dead workers from those that have not reconnected yet: it
-      // waits for the length of a lease, as after a start.
-      if (database.reachableForMs < leaseMs) {
-        this.#presenceTimer = setTimeout(() => void this.#checkPresence(), leaseMs - database.reachableForMs);
-        return;
-      }
-      const { recovered, watched } = await recoverAbsent(database, worker, PRESENCE_GRACE_MS);
-      if (watched > 0 || recovered > 0) this.#presenceSeenAt = performance.now();
-      if (recovered > 0) {
-        events.emit({ kind: "recovered", count: recovered, reason: "absent" });
-        this.#claim();
-      }
-      // The more workers check, the less often each one does.
-      const everyMs = PRESENCE_CHECK_MS * Math.max(1, watched / 4);
-      if (performance.now() - this.#presenceSeenAt < PRESENCE_LINGER_MS && !this.#stopped) {
-        this.#presenceTimer = setTimeout(() => void this.#checkPresence(), everyMs * (0.9 + Math.random() / 5));
-      }
-    } catch {
-    } finally {
-      this.#checkingPresence = false;
-    }
   }
 
   #claim(): void {

@@ -11,6 +11,7 @@
 // complete a step. A claim in flight is never aborted, because its rows are already leased: jobs claimed during a drain are released.
 
 import type { ArtifactStore } from "../../artifacts/store.ts";
+import { AbsenceWatch } from "../../db/absence-watch.ts";
 import type { JobState } from "../../db/calls/job.ts";
 import type { ClaimedJob, Lease, Verdict } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
@@ -72,6 +73,7 @@ export class Keeper {
   readonly #heartbeat: Heartbeat;
   readonly #writeBuffer: WriteBuffer;
   readonly #idlePoll: IdlePoll;
+  readonly #absenceWatch: AbsenceWatch;
   readonly #scheduleTicker: ScheduleTicker;
   #active = 0;
   #onNextHeartbeat: (() => void)[] = [];
@@ -121,6 +123,16 @@ export class Keeper {
       ensureFresh,
       held: () => this.#claimLoop.held,
       onDue: () => this.#claimLoop.requestClaim(),
+      onQueried: () => this.#absenceWatch.start(),
+    });
+    this.#absenceWatch = new AbsenceWatch({
+      database,
+      worker,
+      leaseMs,
+      onRecovered: (count) => {
+        events.emit({ kind: "recovered", count, reason: "absent" });
+        this.#claimLoop.requestClaim();
+      },
     });
     this.#scheduleTicker = new ScheduleTicker({ database, pools, full: () => this.#claimLoop.full });
   }
@@ -174,6 +186,7 @@ export class Keeper {
   retire(): void {
     this.#claimLoop.retire();
     this.#idlePoll.stop();
+    this.#absenceWatch.stop();
     this.#scheduleTicker.stop();
   }
 
@@ -242,6 +255,8 @@ export class Keeper {
 
   /** Called for each lease that a heartbeat extended. */
   #onExtended(leases: Lease[], sentAt: number): void {
+    // A worker without a free slot does not poll.
+    this.#absenceWatch.start();
     for (const { job, lease } of leases) {
       const leased = this.#jobs.get(job);
       if (leased?.lease === lease) leased.leaseProvenAt = sentAt;

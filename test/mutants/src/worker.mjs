@@ -4,6 +4,22 @@ export const killedBy = "test/security/sealed.test.ts";
 
 export const mutants = [
   {
+    name: "a worker without a free slot does not notice the death of another",
+    killedBy: "test/worker/absence.test.ts",
+    only: "without a free slot",
+    file: "src/worker/keeper/keeper.ts",
+    old: "    // A worker without a free slot does not poll.\n    this.#absenceWatch.start();\n",
+    new: "",
+  },
+  {
+    name: "a worker that was cut off claims as if it had been connected",
+    killedBy: "test/worker/failover.test.ts",
+    only: "network cut",
+    file: "src/worker/keeper/claim-loop.ts",
+    old: "const unsure = this.#options.maySeeOutage() ? [null] : [];",
+    new: "const unsure: null[] = [];",
+  },
+  {
     name: "an attempt is settled before the result of its step is saved",
     killedBy: "test/attempt/step-limits.test.ts",
     only: "a finished step is saved and not run again, although its timeout passes while the database is unavailable",
