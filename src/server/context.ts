@@ -137,6 +137,7 @@ export class ServerContext {
   }
 
   async close(): Promise<void> {
+    await this.housekeeping.stop();
     if (!this.options.pool) await this.#searchDatabase?.close();
   }
 

@@ -46,7 +46,6 @@ export function createServer(options: ServerOptions): StillwakeServer {
   async function close(): Promise<void> {
     context.closing.abort();
     await Promise.all([...ports].map((port) => port.close()));
-    await context.housekeeping.stop();
     await context.close();
     await stillwake.close();
   }

@@ -282,7 +282,8 @@ begin
         v_again := exists (select from stillwake.live_jobs j where j.pipeline = v_one.pipeline and j.key = v_one.key
             and coalesce(j.tenant, '') = v_one.scope and j.key_slot is null and j.waiting_for = 'key' and j.state = 'queued')
           and (select count(*) from stillwake.live_jobs j where j.pipeline = v_one.pipeline and j.key = v_one.key
-            and coalesce(j.tenant, '') = v_one.scope and j.key_slot is not null) < coalesce((select p.key_limit from stillwake.pipelines p where p.name = v_one.pipeline), 1);
+            and coalesce(j.tenant, '') = v_one.scope and j.key_slot is not null)
+            < coalesce((select p.key_limit from stillwake.pipelines p where p.name = v_one.pipeline), 1);
       exception when lock_not_available then
         null;
       end;

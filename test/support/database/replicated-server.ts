@@ -16,7 +16,7 @@ export interface ReplicatedServer {
   promote(): Promise<void>;
 }
 
-export interface ReplicatedNode {
+interface ReplicatedNode {
   url: string;
   /** An immediate shutdown. */
   kill(): Promise<void>;
