@@ -220,11 +220,7 @@ begin
     v_row.webhooks := stillwake.read_webhook(p_options, v_tenants);
     v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_tenants, v_own);
     if v_keys is not null then
-      v_ids := array(
-        select coalesce(k.job_id, i.id)
-        from unnest(v_own, v_keys, v_tenants) with ordinality as i (id, key, tenant, n)
-        left join stillwake.idempotency_keys k on k.pipeline = p_pipeline and k.key = i.key and k.tenant = coalesce(i.tenant, '')
-        order by i.n);
+      v_ids := stillwake.jobs_of_idempotency_keys(p_pipeline, v_keys, v_tenants, v_own);
     end if;
   end if;
 
@@ -351,6 +347,21 @@ begin
   order by i.key, coalesce(i.tenant, ''), i.n
   on conflict do nothing;
   return v_keys;
+end
+$$;
+
+-- The job of each key, or the id of the call where it has none. The SET clauses and the subquery, which cannot become a
+-- join, pin the plan: one lookup per key. While statistics say that the table is small, the planner would compare every
+-- key with every row.
+create or replace function stillwake.jobs_of_idempotency_keys(p_pipeline text, p_keys text[], p_tenants text[], p_ids uuid[])
+returns uuid[]
+language plpgsql
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+  return array(
+    select coalesce((select k.job_id from stillwake.idempotency_keys k
+      where k.pipeline = p_pipeline and k.key = i.key and k.tenant = coalesce(i.tenant, '')), i.id)
+    from unnest(p_ids, p_keys, p_tenants) with ordinality as i (id, key, tenant, n) order by i.n);
 end
 $$;
 

@@ -33,7 +33,7 @@ export const mutants = [
     only: "is free, also for join",
     edits: [
       { old: "coalesce(i.tenant, ''), i.id", new: "'', i.id" },
-      { old: "and k.key = i.key and k.tenant = coalesce(i.tenant, '')", new: "and k.key = i.key" },
+      { old: "and k.key = i.key and k.tenant = coalesce(i.tenant, '')", new: "and k.key = i.key and k.tenant = ''" },
     ],
   },
   {
