@@ -8,7 +8,15 @@ interface AuditOptions {
   observer: StepObserver;
   workers: SoakWorkers;
   enqueued: string[];
+  timeline: InjectedFault[];
   leaseMs: number;
+}
+
+/** Times of Date.now(). */
+export interface InjectedFault {
+  name: string;
+  from: number;
+  until: number;
 }
 
 interface Audit {
@@ -19,7 +27,14 @@ interface Audit {
 
 const EXAMPLES = 5;
 
-export async function audit({ database, observer, workers, enqueued, leaseMs }: AuditOptions): Promise<Audit> {
+export async function audit({
+  database,
+  observer,
+  workers,
+  enqueued,
+  timeline,
+  leaseMs,
+}: AuditOptions): Promise<Audit> {
   const findings: Record<string, unknown[]> = {};
   const report = (name: string, rows: unknown[]) => {
     if (rows.length > 0) findings[`${name}: ${rows.length}`] = rows.slice(0, EXAMPLES);
@@ -76,7 +91,14 @@ export async function audit({ database, observer, workers, enqueued, leaseMs }: 
     );
   report(
     "charged wrongly: crashes of workers that nothing was done to",
-    lost.filter((attempt) => !isJustified(attempt)),
+    lost
+      .filter((attempt) => !isJustified(attempt))
+      .map((attempt) => ({
+        ...attempt,
+        during: timeline
+          .filter(({ from, until }) => from < attempt.ended_at.getTime() && until > attempt.claimed_at.getTime())
+          .map(({ name }) => name),
+      })),
   );
 
   const [counts] = await database.query<{ jobs: number; attempts: number; checkpoints: number; lines: number }>(

@@ -2,6 +2,7 @@
 // system allows one. After a promotion the other server is made the standby of the new primary.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
+import net from "node:net";
 import path from "node:path";
 import pg from "pg";
 import { inject } from "vitest";
@@ -52,9 +53,10 @@ export class SoakDatabase {
     const cluster = inject("cluster");
     fs.rmSync(first, { recursive: true, force: true });
     if (cluster) copyCluster(cluster, first);
-    const started = await startPostgres({ dir: first, settings });
+    const [firstPort, secondPort] = [await fixedPort(), await fixedPort()];
+    const started = await startPostgres({ dir: first, port: firstPort, settings });
     await migrate({ url: started.url });
-    const { url, port } = started;
+    const { url } = started;
     await started.stop();
     const nodeOf = async (dir: string, nodePort: number): Promise<Node> => ({
       dir,
@@ -63,7 +65,7 @@ export class SoakDatabase {
       postgres: undefined,
     });
     const base = url.replace(/@[^/]*/, "@");
-    const database = new SoakDatabase(base, await nodeOf(first, port), await nodeOf(second, port + 1));
+    const database = new SoakDatabase(base, await nodeOf(first, firstPort), await nodeOf(second, secondPort));
     cleanUp(() => database.#close());
     await database.#form();
     return database;
@@ -236,6 +238,20 @@ export function fill(file: string): void {
     // No space is left: that is the fault.
   } finally {
     fs.closeSync(handle);
+  }
+}
+
+/** Below the range of ports that connections get, so that none takes it while its server is down. */
+async function fixedPort(): Promise<number> {
+  for (;;) {
+    const port = 12_000 + Math.floor(Math.random() * 18_000);
+    const probe = net.createServer().listen(port, "127.0.0.1");
+    const isFree = await new Promise<boolean>((resolve) => {
+      probe.once("listening", () => resolve(true)).once("error", () => resolve(false));
+    });
+    if (!isFree) continue;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
   }
 }
 

@@ -10,7 +10,7 @@ import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
-import { audit } from "./audit.ts";
+import { audit, type InjectedFault } from "./audit.ts";
 import { SoakDatabase, smallFileSystem } from "./database.ts";
 import { type FaultContext, faults, pause, pickFault, seededRandom } from "./faults.ts";
 import { SoakWorkers } from "./workers.ts";
@@ -76,6 +76,13 @@ it.skipIf(MINUTES === 0)(
         return rows[0]?.id;
       },
     };
+    const timeline: InjectedFault[] = [];
+    const inject = async (name: string) => {
+      const fault = { name, from: Date.now(), until: Number.POSITIVE_INFINITY };
+      timeline.push(fault);
+      await faults[name]!.run(context).catch((error) => failed.push(`${name}: ${error.message}`));
+      fault.until = Date.now();
+    };
     const failed: string[] = [];
     const end = performance.now() + MINUTES * 60_000;
     while (performance.now() < end) {
@@ -85,8 +92,7 @@ it.skipIf(MINUTES === 0)(
       // A second fault beside the first, of those that do not need the database.
       const beside = random() < 0.25 ? "worker killed" : undefined;
       if (beside) counts[beside] = (counts[beside] ?? 0) + 1;
-      const run = (one: string) => faults[one]!.run(context).catch((error) => failed.push(`${one}: ${error.message}`));
-      await Promise.all([run(name), beside && run(beside)]);
+      await Promise.all([inject(name), beside && inject(beside)]);
       await database.heal();
     }
     over = true;
@@ -100,7 +106,7 @@ it.skipIf(MINUTES === 0)(
     const settleMs = performance.now() - settledAt;
     const left = await workers.stop();
 
-    const { findings, figures } = await audit({ database, observer, workers, enqueued, leaseMs: 5000 });
+    const { findings, figures } = await audit({ database, observer, workers, enqueued, timeline, leaseMs: 5000 });
     const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
     console.log(`Seed ${SEED}, ${MINUTES} minutes, ${total} faults:`, counts);
     if (failed.length > 0) console.log("Faults that could not be injected:", failed);
