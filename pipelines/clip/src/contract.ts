@@ -4,7 +4,6 @@ import { z } from "zod";
 import { CAPTIONS, CUTS, FORMATS } from "./model.ts";
 
 const input = z.object({
-  clipId: z.uuid().meta({ title: "Clip" }),
   source: z
     .union([
       z.object({ url: z.url({ protocol: /^https?$/ }).max(2000) }),
@@ -48,10 +47,11 @@ export const MAX_ATTEMPTS = 3;
 export const clip = pipeline("clip", {
   input,
   output,
-  key: "clipId",
   pool: "clip",
   retry: {
     attempts: MAX_ATTEMPTS,
+    // A crash is an attempt like any other: the last one fails as RETRIES_EXHAUSTED.
+    crashes: 1000,
     initial: "2s",
     max: "2m",
     exhausted: "The clip failed after {attempts} attempts (machine crash or timeout)",
