@@ -34,7 +34,7 @@ export async function requestClip(
 ): Promise<{ id: string; existing: boolean }> {
   const { start, end, captions, format, cut, fresh } = request;
   if (end - start > maxSeconds) {
-    throw new Refusal(400, "INVALID_INPUT", `end: the clip is longer than ${maxSeconds} seconds`, {
+    throw new Refusal(400, "INVALID_INPUT", `end: must be at most ${maxSeconds} seconds after start`, {
       field: "end",
       remedy: "Choose a shorter range",
     });

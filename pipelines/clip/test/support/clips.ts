@@ -14,7 +14,7 @@ import { afterAll, beforeAll } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { buildPackage, ROOT } from "../../../../test/support/processes/build.ts";
 import { type Caller, callAt, listen } from "../../../kit/test/support/api-server.ts";
-import { createApp, loginFor, migrate } from "../../src/app.ts";
+import { type AppOptions, createApp, loginFor, migrate } from "../../src/app.ts";
 import { clip } from "../../src/contract.ts";
 import type { Clip, NewClipBody, RequestedClip, Upload } from "../../src/model.ts";
 import { readSettings } from "../../src/settings.ts";
@@ -52,8 +52,14 @@ export interface Ended {
   lines: string[];
 }
 
-/** Call it at the top of a file. `env`: further settings of the server. */
-export async function setUpClips({ env: more = {} }: { env?: Record<string, string> } = {}): Promise<ClipSetup> {
+/** Call it at the top of a file. `env`: further settings of the server. `app`: further options of the application. */
+export async function setUpClips({
+  env: more = {},
+  app: options = {},
+}: {
+  env?: Record<string, string>;
+  app?: Partial<AppOptions>;
+} = {}): Promise<ClipSetup> {
   const { url } = await freshDatabase();
   const folder = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-clip-"));
   const pool = new pg.Pool({ connectionString: url });
@@ -80,9 +86,10 @@ export async function setUpClips({ env: more = {} }: { env?: Record<string, stri
     sources: openSources(settings.sources),
     limits: settings.limits,
     onError: (error) => void internalErrors.push(error),
+    ...options,
   });
   const { origin, close } = await listen(app);
-  const api = callAt(`${origin}/api`, (text) => void responses.push(text));
+  const api = callAt(`${origin}${options.base ?? "/"}api`, (text) => void responses.push(text));
   beforeAll(() => buildPackage(), LONG);
   afterAll(async () => {
     await close();

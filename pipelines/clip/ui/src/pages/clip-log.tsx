@@ -22,7 +22,7 @@ function LiveLog({ clip, job: id, fetchedAt }: { clip: Clip; job: string; fetche
     () => async () => (await request<{ token: string | null }>("GET", `api/clips/${clip.id}/token`)).token ?? "",
     [clip.id],
   );
-  const { store, job, steps, connection } = useJob(id, token, { server: resolveUrl("stillwake") });
+  const { store, job, steps, connection, progress } = useJob(id, token, { server: resolveUrl("stillwake") });
   // The stream reports a new state and a finished stage before the next refetch.
   useRefreshOnChange(job && `${job.state} ${steps.filter(({ state }) => state === "kept").length}`);
   // After a retry. Only after a new response: one from before the end would reopen the stream again and again.
@@ -31,7 +31,11 @@ function LiveLog({ clip, job: id, fetchedAt }: { clip: Clip; job: string; fetche
   }, [fetchedAt]);
   return (
     <div className="live-job">
-      <JobProgress store={store} className="progress" />
+      {!isEnded(clip) && (
+        <div className="progress" data-timed={/\bleft$/.test(progress?.sentence ?? "")}>
+          <JobProgress store={store} />
+        </div>
+      )}
       <JobLog store={store} className="log" />
     </div>
   );

@@ -49,6 +49,8 @@ function ClipView({ clip, fetchedAt }: { clip: Clip; fetchedAt: number }) {
   const title = escapeLine(clip.title);
   usePageTitle(`${title} ${state}`);
   const path = `api/clips/${id}`;
+  /** Another try would fail in the same way. */
+  const isFinal = failure !== null && !failure.retryable;
   return (
     <>
       <PageHead
@@ -75,12 +77,16 @@ function ClipView({ clip, fetchedAt }: { clip: Clip; fetchedAt: number }) {
           </Button>
         )}
         {(state === "failed" || state === "cancelled") && (
-          <Button kind="main" disabled={busy} onClick={() => void run({ path: `${path}/retry` })}>
+          <Button
+            kind={isFinal ? undefined : "main"}
+            disabled={busy}
+            onClick={() => void run({ path: `${path}/retry` })}
+          >
             Retry
           </Button>
         )}
         {isEnded(clip) && (
-          <Link className="button" href={`/?from=${id}`}>
+          <Link className="button" data-kind={isFinal ? "main" : undefined} href={`/?from=${id}`}>
             Change and clip again
           </Link>
         )}
@@ -91,9 +97,9 @@ function ClipView({ clip, fetchedAt }: { clip: Clip; fetchedAt: number }) {
           <strong>{failure.stage ? `Failed while ${STAGES[failure.stage].during}` : "The clip failed"}</strong>
           <span className="untrusted">{escapeLine(failure.sentence)}</span>
           <span className="soft small">
-            {failure.retryable
-              ? "Another try may succeed. It continues after the last finished stage."
-              : "Another try fails in the same way unless the cause is removed."}{" "}
+            {isFinal
+              ? "Another try fails in the same way unless the cause is removed."
+              : "Another try may succeed. It continues after the last finished stage."}{" "}
             <code>{escapeLine(failure.code)}</code>
           </span>
         </div>

@@ -122,8 +122,8 @@ export function RangeFields({
           </Field>
         ))}
         <p className="soft small number" role="status">
-          {length === undefined ? "Minutes and seconds, such as 1:05.5." : `${formatDuration(length * 1000)} long.`} A
-          clip may have {formatDuration(maxSeconds * 1000)}.
+          {length === undefined ? "Minutes and seconds, such as 1:05.5." : `${formatDuration(length * 1000)} long.`} At
+          most {formatDuration(maxSeconds * 1000)}.
         </p>
       </div>
     </div>

@@ -31,8 +31,8 @@ export function StartPage({ me }: { me: Me }) {
       {me.sample && (
         <SampleCard<RequestedClip> button="Clip the sample" onStarted={({ id }) => navigate(`/clips/${id}`)}>
           <p>
-            <span className="untrusted">{escapeLine(me.sample.name)}</span> is included in this server: from{" "}
-            {formatTimecode(me.sample.start)} to {formatTimecode(me.sample.end)} it becomes a clip. It needs no network.
+            <span className="untrusted">{escapeLine(me.sample.name)}</span> is included in this server. The clip goes
+            from {formatTimecode(me.sample.start)} to {formatTimecode(me.sample.end)} and needs no network.
           </p>
           <Button kind="plain" onClick={() => setSample(me.sample!)}>
             Choose the range yourself
