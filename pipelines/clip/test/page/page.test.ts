@@ -178,6 +178,7 @@ describeInBrowser("the page", () => {
     });
     await page.getByRole("alert").getByText("The file has 1.2 MB, and the server accepts 1 MB").waitFor();
     await page.getByText("or use the URL of the video").waitFor();
+    expect(await page.getByLabel("Start", { exact: true }).count()).toBe(0);
     await expectGoodPage(opened, "too-large-phone");
   });
 
@@ -268,6 +269,12 @@ describeInBrowser("the page", () => {
     go.resolve();
     await page.getByRole("link", { name: "Download" }).waitFor();
     await page.getByText("ready", { exact: true }).waitFor();
+    // Speech recognition gave no captions.
+    expect((await stages.allTextContents()).slice(2)).toEqual([
+      "Store, done",
+      "Recognize speech, without a result",
+      "Finish, done",
+    ]);
     expect(await page.title()).toBe("A <b>talk</b> ready");
     await card.getByText("ready", { exact: true }).waitFor();
     opened.expectNoComplaints();

@@ -1,6 +1,6 @@
 // Times in a video, as users type them and as the page shows them.
 import { expect, it } from "vitest";
-import { formatTimecode, parseTimecode } from "../../ui/src/timecode.ts";
+import { formatLength, formatTimecode, parseTimecode } from "../../ui/src/timecode.ts";
 
 it("reads seconds, minutes and hours, with a point or a comma", () => {
   for (const [text, seconds] of [
@@ -36,4 +36,8 @@ it("shows what it reads", () => {
     expect(formatTimecode(seconds)).toBe(text);
     if (seconds >= 0) expect(parseTimecode(text)).toBeCloseTo(seconds, 3);
   }
+});
+
+it("shows a length to a tenth of a second", () => {
+  expect([10.238, 0.469, 59.97].map(formatLength)).toEqual(["0:10.2", "0:00.5", "1:00"]);
 });

@@ -30,3 +30,8 @@ export function formatTimecode(time: number): string {
 export function roundMs(seconds: number): number {
   return Math.round(seconds * 1000) / 1000;
 }
+
+/** A length, to a tenth of a second. */
+export function formatLength(seconds: number): string {
+  return formatTimecode(Math.round(seconds * 10) / 10);
+}

@@ -43,6 +43,8 @@ export function NewClip({ limits, draft }: { limits: Me["limits"]; draft: ClipDr
   const { submit, busy, error, setError } = useSubmit();
   const upload = useUpload(source.kind === "file" ? source.file : null, limits.uploadBytes);
   const src = usePreview(source);
+  /** The server will not accept this file. */
+  const isRefused = upload.error !== undefined && !upload.error.isTemporary;
   const notices = useNotices();
   const [, navigate] = useLocation();
 
@@ -114,7 +116,7 @@ export function NewClip({ limits, draft }: { limits: Me["limits"]; draft: ClipDr
           maxBytes={limits.uploadBytes}
           error={fieldError(error, "source")}
         />
-        {src !== undefined && (
+        {src !== undefined && !isRefused && (
           <>
             <RangeFields
               // Another video has another length.

@@ -6,7 +6,7 @@ import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import { Link } from "wouter";
 import type { Clip } from "../../../src/model.ts";
 import { badgeOf, FORMATS, STAGES } from "../labels.ts";
-import { formatTimecode } from "../timecode.ts";
+import { formatLength } from "../timecode.ts";
 
 export function ClipCard({ clip }: { clip: Clip }) {
   const { id, state, stage, progress, failure, files, format, start, end, captions } = clip;
@@ -20,7 +20,7 @@ export function ClipCard({ clip }: { clip: Clip }) {
             <StateIcon state={badgeOf(clip)} />
           </span>
         )}
-        <span className="tag length number">{formatTimecode(end - start)}</span>
+        <span className="tag length number">{formatLength(end - start)}</span>
       </div>
       <div className="lines">
         <Link href={`/clips/${id}`} className="untrusted title">

@@ -5,13 +5,13 @@ import { Duration } from "@stillwake/ui/parts/time.tsx";
 import type { ReactNode } from "react";
 import type { Clip } from "../../../src/model.ts";
 import { CAPTIONS, FORMATS } from "../labels.ts";
-import { formatTimecode } from "../timecode.ts";
+import { formatLength } from "../timecode.ts";
 
 export function Facts({ clip }: { clip: Clip }) {
   const { format, captions, result, attempts, createdAt, startedAt, endedAt, start, end } = clip;
   const facts: [string, ReactNode][] = [
     ["Format", FORMATS[format]],
-    ["Length", formatTimecode(result?.duration ?? end - start)],
+    ["Length", formatLength(result?.duration ?? end - start)],
     ["Captions", CAPTIONS[result?.captions ?? captions]],
   ];
   if (result) {
