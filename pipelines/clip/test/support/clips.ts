@@ -9,7 +9,7 @@ import pg from "pg";
 import type { Job, LogLine, Stillwake } from "stillwake";
 import { createServer } from "stillwake/server";
 import { waitFor } from "stillwake/testing";
-import { createWorker, openStore, type WorkerOptions } from "stillwake/worker";
+import { type Credentials, createWorker, openStore, type WorkerOptions } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { buildPackage, ROOT } from "../../../../test/support/processes/build.ts";
@@ -52,14 +52,22 @@ export interface Ended {
   lines: string[];
 }
 
-/** Call it at the top of a file. `env`: further settings of the server. */
-export async function setUpClips({ env: more = {} }: { env?: Record<string, string> } = {}): Promise<ClipSetup> {
+export interface SetupOptions {
+  /** Further settings. */
+  env?: Record<string, string>;
+  maxAttempts?: number;
+  /** The store of the workers. Default: a folder. */
+  store?: { url: string; credentials?: Credentials };
+}
+
+/** Call it at the top of a file. */
+export async function setUpClips({ env: more = {}, ...options }: SetupOptions = {}): Promise<ClipSetup> {
   const { url } = await freshDatabase();
   const folder = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-clip-"));
   const pool = new pg.Pool({ connectionString: url });
   pool.on("error", () => {});
   await migrate(pool);
-  const store = `file:${path.join(folder, "artifacts")}`;
+  const { url: store, credentials } = options.store ?? { url: `file:${path.join(folder, "artifacts")}` };
   const env: Record<string, string> = {
     CLIP_DATABASE_URL: await loginFor(pool, `clip_${randomUUID().slice(0, 8)}`),
     CLIP_SOURCES: `file:${path.join(folder, "sources")}`,
@@ -67,7 +75,11 @@ export async function setUpClips({ env: more = {} }: { env?: Record<string, stri
     CLIP_ALLOW_ADDRESSES: "127.0.0.1/32 *",
     ...more,
   };
-  const live = createServer({ url, store: openStore(store), secret: "a secret of more than thirty-two characters" });
+  const live = createServer({
+    url,
+    store: openStore(store, credentials),
+    secret: "a secret of more than thirty-two characters",
+  });
   const { stillwake } = live;
   await stillwake.register(clip);
   const internalErrors: unknown[] = [];
@@ -79,6 +91,7 @@ export async function setUpClips({ env: more = {} }: { env?: Record<string, stri
     live: live.fetch,
     sources: openSources(settings.sources),
     limits: settings.limits,
+    maxAttempts: options.maxAttempts,
     onError: (error) => void internalErrors.push(error),
   });
   const { origin, close } = await listen(app);
@@ -95,7 +108,7 @@ export async function setUpClips({ env: more = {} }: { env?: Record<string, stri
     async upload(content, name = "video.mp4") {
       const headers = { "content-type": "application/octet-stream" };
       const path = `/uploads?name=${encodeURIComponent(name)}`;
-      return (await api.request(path, { method: "POST", headers, body: content as BodyInit })).body;
+      return (await api.request(path, { method: "POST", headers, body: content as Uint8Array<ArrayBuffer> })).body;
     },
     async request(body) {
       const response = await api.post("/clips", body);
@@ -106,6 +119,7 @@ export async function setUpClips({ env: more = {} }: { env?: Record<string, stri
       createWorker({
         ...{ url, pool: "clip", pipelines: PIPELINE, slots: 1, spareRunners: 0, grace: "500ms", store },
         scratch: path.join(folder, "scratch"),
+        ...(credentials && { storeCredentials: credentials }),
         ...options,
         environment: { PATH: process.env.PATH ?? "", ...env, ...options.environment },
       }),
