@@ -91,10 +91,14 @@ export function execError(error: ExecError, stage: Stage): UserError | Fatal {
     return clipError(TIMEOUTS[stage], { reason: "too slow" }, error);
   if (error.kind === "oom") return clipError("INTERNAL_TRANSIENT", { reason: "its memory ran out" }, error);
   if (error.kind === "signal") return clipError("INTERNAL_TRANSIENT", { reason: "a program was stopped" }, error);
-  if (/No space left on device|Disk quota exceeded/.test(text)) {
+  if (isDiskFull(text)) {
     return clipError("INTERNAL_TRANSIENT", { reason: "its disk is full" }, error);
   }
   if (/Cannot allocate memory/.test(text))
     return clipError("INTERNAL_TRANSIENT", { reason: "its memory ran out" }, error);
   return clipError("SOURCE_DAMAGED", {}, error);
+}
+
+export function isDiskFull(stderr: string): boolean {
+  return /No space left on device|Disk quota exceeded/.test(stderr);
 }

@@ -1,6 +1,7 @@
 // The pipeline: resolve, clip, upload, asr, finalize. The source is in the store of sources and the clip is an artifact when their
 // stages have ended, so that an attempt on another machine does no finished stage again.
 import fs from "node:fs/promises";
+import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { applicationPool } from "@stillwake/kit/database";
 import { explain, logJobFailure, logStepFailure } from "@stillwake/kit/failures";
@@ -179,13 +180,13 @@ async function storeOnce(job: JobContext, step: StepHandle, name: string, cut: (
   for (let tries = 1; ; tries++) {
     try {
       const { existing } = await job.artifact(name, async () => {
-        // An earlier try has moved the file to where artifacts are.
-        if (made) return { file: `artifacts/${name}` };
-        made = await cut();
-        const { media, encoded, shortened } = made;
+        made ??= await cut();
+        const { file, media, encoded, shortened } = made;
         await job.artifact(ARTIFACTS.info, () => JSON.stringify({ media, encoded, shortened }));
         step.progress(1, "Uploading the clip");
-        return { file: made.file };
+        // An earlier try may have moved the file to where artifacts are.
+        const isThere = await fs.stat(path.join(await step.scratch(), file)).catch(() => undefined);
+        return { file: isThere ? file : `artifacts/${name}` };
       });
       if (existing) step.log.info("The clip is uploaded already - it is not cut again");
       return JSON.parse(await fs.readFile(await job.artifactFile(ARTIFACTS.info), "utf8")) as CutInfo;

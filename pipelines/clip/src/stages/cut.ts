@@ -4,7 +4,7 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Input } from "../contract.ts";
-import { clipError, execError } from "../failures.ts";
+import { clipError, execError, isDiskFull } from "../failures.ts";
 import { findKeyFrame, type Media, probe, SAFE_INPUT } from "../media/probe.ts";
 import type { Programs } from "../media/programs.ts";
 import { progressReader } from "../media/progress.ts";
@@ -152,13 +152,15 @@ export async function runFfmpeg(
 ): Promise<void> {
   const quiet = ["-hide_banner", "-nostdin", "-v", "error", "-progress", "pipe:1", "-nostats", "-y"];
   try {
-    await step.exec(ffmpeg, [...quiet, "-max_pixels", String(limits.pixels), ...args], {
+    const { stderr } = await step.exec(ffmpeg, [...quiet, "-max_pixels", String(limits.pixels), ...args], {
       log: "stderr",
       level: "warning",
       timeout: `${stage === "clip" ? limits.clipMs : limits.finalizeMs}ms`,
       silence: `${limits.silenceMs}ms`,
       progress: progressReader(seconds, verb),
     });
+    // It exits with 0 if only the end of the file could not be written.
+    if (isDiskFull(stderr)) throw clipError("INTERNAL_TRANSIENT", { reason: "its disk is full" });
   } catch (error) {
     throw error instanceof ExecError ? execError(error, stage) : error;
   }

@@ -5,7 +5,7 @@ import path from "node:path";
 import { startGuardedProxy } from "@stillwake/kit/http/guarded-proxy";
 import { findTool } from "@stillwake/kit/tools";
 import { type AddressGuard, ExecError, type StepHandle } from "stillwake/worker";
-import { clipError } from "../failures.ts";
+import { clipError, isDiskFull } from "../failures.ts";
 import type { Programs } from "../media/programs.ts";
 import type { Settings } from "../settings.ts";
 import { formatMb, tooLarge } from "./download.ts";
@@ -74,8 +74,7 @@ function explain(error: ExecError, blocked: boolean) {
   if (blocked) return clipError("SOURCE_BLOCKED", {}, error);
   const text = error.stderr.slice(-20_000);
   const status = /HTTP Error (\d{3})/.exec(text)?.[1] ?? "";
-  if (/No space left on device/.test(text))
-    return clipError("INTERNAL_TRANSIENT", { reason: "its disk is full" }, error);
+  if (isDiskFull(text)) return clipError("INTERNAL_TRANSIENT", { reason: "its disk is full" }, error);
   if (/Unsupported URL|no video formats|No video could be found/i.test(text))
     return clipError("PAGE_UNSUPPORTED", {}, error);
   if (status === "404" || status === "410") return clipError("SOURCE_NOT_FOUND", {}, error);

@@ -310,7 +310,7 @@ describeInBrowser("the page", () => {
     let isBroken = true;
     await runJobs(async (job) => {
       await beginStage(job, "resolve");
-      if (isBroken) throw new Fatal(sentence, { code: "RANGE_PAST_END", sentence });
+      if (isBroken) throw new Fatal(sentence, { code: "RANGE_PAST_END" });
       return complete(job);
     });
     const opened = await visit(`clips/${id}`);

@@ -9,7 +9,7 @@ import pg from "pg";
 import type { Job, LogLine, Stillwake } from "stillwake";
 import { createServer } from "stillwake/server";
 import { waitFor } from "stillwake/testing";
-import { createWorker, openStore, type WorkerOptions } from "stillwake/worker";
+import { type Credentials, createWorker, openStore, type WorkerOptions } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { buildPackage, ROOT } from "../../../../test/support/processes/build.ts";
@@ -52,20 +52,28 @@ export interface Ended {
   lines: string[];
 }
 
-/** Call it at the top of a file. `env`: further settings of the server. `app`: further options of the application. */
+export interface SetupOptions {
+  /** Further settings. */
+  env?: Record<string, string>;
+  maxAttempts?: number;
+  /** Where the application is mounted, and what its page offers. */
+  app?: Pick<AppOptions, "base" | "sample">;
+  /** The store of the workers. Default: a folder. */
+  store?: { url: string; credentials?: Credentials };
+}
+
+/** Call it at the top of a file. */
 export async function setUpClips({
   env: more = {},
-  app: options = {},
-}: {
-  env?: Record<string, string>;
-  app?: Partial<AppOptions>;
-} = {}): Promise<ClipSetup> {
+  app: mount = {},
+  ...options
+}: SetupOptions = {}): Promise<ClipSetup> {
   const { url } = await freshDatabase();
   const folder = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-clip-"));
   const pool = new pg.Pool({ connectionString: url });
   pool.on("error", () => {});
   await migrate(pool);
-  const store = `file:${path.join(folder, "artifacts")}`;
+  const { url: store, credentials } = options.store ?? { url: `file:${path.join(folder, "artifacts")}` };
   const env: Record<string, string> = {
     CLIP_DATABASE_URL: await loginFor(pool, `clip_${randomUUID().slice(0, 8)}`),
     CLIP_SOURCES: `file:${path.join(folder, "sources")}`,
@@ -73,7 +81,11 @@ export async function setUpClips({
     CLIP_ALLOW_ADDRESSES: "127.0.0.1/32 *",
     ...more,
   };
-  const live = createServer({ url, store: openStore(store), secret: "a secret of more than thirty-two characters" });
+  const live = createServer({
+    url,
+    store: openStore(store, credentials),
+    secret: "a secret of more than thirty-two characters",
+  });
   const { stillwake } = live;
   await stillwake.register(clip);
   const internalErrors: unknown[] = [];
@@ -85,11 +97,12 @@ export async function setUpClips({
     live: live.fetch,
     sources: openSources(settings.sources),
     limits: settings.limits,
+    maxAttempts: options.maxAttempts,
     onError: (error) => void internalErrors.push(error),
-    ...options,
+    ...mount,
   });
   const { origin, close } = await listen(app);
-  const api = callAt(`${origin}${options.base ?? "/"}api`, (text) => void responses.push(text));
+  const api = callAt(`${origin}${mount.base ?? "/"}api`, (text) => void responses.push(text));
   beforeAll(() => buildPackage(), LONG);
   afterAll(async () => {
     await close();
@@ -102,7 +115,7 @@ export async function setUpClips({
     async upload(content, name = "video.mp4") {
       const headers = { "content-type": "application/octet-stream" };
       const path = `/uploads?name=${encodeURIComponent(name)}`;
-      return (await api.request(path, { method: "POST", headers, body: content as BodyInit })).body;
+      return (await api.request(path, { method: "POST", headers, body: content as Uint8Array<ArrayBuffer> })).body;
     },
     async request(body) {
       const response = await api.post("/clips", body);
@@ -113,6 +126,7 @@ export async function setUpClips({
       createWorker({
         ...{ url, pool: "clip", pipelines: PIPELINE, slots: 1, spareRunners: 0, grace: "500ms", store },
         scratch: path.join(folder, "scratch"),
+        ...(credentials && { storeCredentials: credentials }),
         ...options,
         environment: { PATH: process.env.PATH ?? "", ...env, ...options.environment },
       }),
