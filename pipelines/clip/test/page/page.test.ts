@@ -1,5 +1,6 @@
 // The page in a browser. Jobs are run by the test, so that it can stop at any moment; made.test.ts runs the pipeline.
 import fs from "node:fs";
+import path from "node:path";
 import { Fatal } from "stillwake";
 import { createWorker, implement, type JobContext } from "stillwake/worker";
 import { beforeAll, expect, it, onTestFinished } from "vitest";
@@ -180,6 +181,24 @@ describeInBrowser("the page", () => {
     await page.getByText("or use the URL of the video").waitFor();
     expect(await page.getByLabel("Start", { exact: true }).count()).toBe(0);
     await expectGoodPage(opened, "too-large-phone");
+  });
+
+  it("offers to upload a file again when the store was not available", async () => {
+    const opened = await visit("");
+    const { page } = opened;
+    opened.allow(/503/);
+    const folder = path.join(setup.folder, "sources");
+    fs.renameSync(folder, `${folder}-away`);
+    fs.writeFileSync(folder, "");
+    await page.getByLabel("Choose a file").setInputFiles(SAMPLE_FILE);
+    await page.getByRole("alert").getByText("The store of files is not available").waitFor();
+    expect(await page.getByRole("button", { name: "Make the clip" }).isDisabled()).toBe(true);
+    await expectGoodPage(opened, "store-down");
+    fs.rmSync(folder);
+    fs.renameSync(`${folder}-away`, folder);
+    await page.getByRole("button", { name: "Upload again" }).click();
+    await page.getByText(/kB, uploaded$/).waitFor();
+    expect(await page.getByRole("button", { name: "Make the clip" }).isEnabled()).toBe(true);
   });
 
   it("takes typed times for a URL that the browser cannot play, and shows errors at their fields", async () => {
