@@ -2,7 +2,7 @@
 import { z } from "zod";
 
 export const STATES = ["queued", "running", "ready", "failed", "cancelled"] as const;
-export const STAGES = ["resolve", "clip", "upload", "asr", "finalize"] as const;
+const STAGES = ["resolve", "clip", "upload", "asr", "finalize"] as const;
 export const FORMATS = ["mp4", "webm", "gif"] as const;
 export const CAPTIONS = ["none", "sidecar", "burned"] as const;
 /** "exact": encoded again unless the cut falls on a key frame. "keyframe": may begin at the key frame before. */
@@ -74,7 +74,7 @@ export interface Upload {
   createdAt: string;
 }
 
-export type ClipSource = { kind: "url"; url: string; name: string } | { kind: "upload"; upload: string; name: string };
+type ClipSource = { kind: "url"; url: string; name: string } | { kind: "upload"; upload: string; name: string };
 
 export interface ClipFailure {
   /** Such as SOURCE_NOT_FOUND; the README has the list. */
@@ -88,7 +88,7 @@ export interface ClipFailure {
 }
 
 /** The finished file. */
-export interface ClipResult {
+interface ClipResult {
   /** Seconds. */
   duration: number;
   width: number;
