@@ -42,7 +42,7 @@ export const RETRYABLE = [
   "INTERNAL_TRANSIENT",
 ] as const;
 
-export const MAX_ATTEMPTS = 3;
+const MAX_ATTEMPTS = 3;
 
 export const clip = pipeline("clip", {
   input,

@@ -5,7 +5,7 @@ import { type Environment, preferOwnSettings, readVariables } from "@stillwake/k
 import * as web from "@stillwake/kit/web/server-settings";
 import type { Credentials } from "stillwake/worker";
 
-/** The store of uploads and downloads: a store of its own, because pipeline code reads and writes it. */
+/** The store of uploads and downloads, separate from that of the workers because pipeline code reads and writes it. */
 export interface SourcesSettings {
   url: string;
   credentials: Credentials | undefined;
@@ -88,7 +88,7 @@ export interface ServerSettings extends web.WebSettings {
   fly: FlySettings | undefined;
 }
 
-export interface FlySettings {
+interface FlySettings {
   app: string;
   token: string | undefined;
   image: string | undefined;

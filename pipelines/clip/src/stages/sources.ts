@@ -24,7 +24,7 @@ export interface Resolved {
 const FILE = "source.media";
 
 export const uploadKey = (id: string) => `uploads/${id}`;
-export const downloadPrefix = (job: string) => `downloads/${job}`;
+const downloadPrefix = (job: string) => `downloads/${job}`;
 
 export function openSources({ url, credentials }: SourcesSettings): ArtifactStore {
   if (url === "") throw new Error("CLIP_SOURCES is not set: the store of uploads, such as s3://… or file:./sources");
