@@ -323,6 +323,29 @@ describeInBrowser("the page", () => {
     await expectGoodPage(phone, "ready-phone");
   });
 
+  it("shows a clip with captions in the picture when they are in it", async () => {
+    const { id } = await request({ title: "Burned", captions: "burned" });
+    const go = deferred();
+    await runJobs(async (job) => {
+      await job.step("clip", () => job.artifact("clip.mp4", () => "a cut without captions"));
+      await beginStage(job, "finalize");
+      await go.promise;
+      await job.artifact("captioned.mp4", () => fs.readFileSync(SAMPLE_FILE));
+      return complete(job, "burned");
+    });
+    const opened = await visit(`clips/${id}`);
+    const { page } = opened;
+    await page.locator(".stages").getByText("Finish, running").waitFor();
+    expect((await setup.api.get(`/clips/${id}`)).body.files.file).toBe(true);
+    expect(await page.locator("video").count()).toBe(0);
+    go.resolve();
+    await page.getByLabel("Burned").waitFor();
+    await expect.poll(() => video(opened, "video.duration")).toBeCloseTo(SAMPLE.duration, 0);
+    expect(await video(opened, "video.textTracks.length")).toBe(0);
+    await page.getByRole("link", { name: "Captions as SRT" }).waitFor();
+    opened.expectNoComplaints();
+  });
+
   it("shows why a clip failed and what to do, and makes it again after a change or a retry", async () => {
     const sentence = "The range begins at 700 s but the video ends at 600 s - choose an earlier range";
     const { id } = await request({ title: "Too late", start: 700, end: 710, cut: "keyframe" });
@@ -368,7 +391,7 @@ describeInBrowser("the page", () => {
     await page.getByRole("link", { name: "Clips" }).click();
     const cards = page.locator(".clip-card");
     await page.getByRole("button", { name: "Ready" }).click();
-    await expect.poll(() => cards.locator(".state").allInnerTexts()).toEqual(["ready", "ready", "ready"]);
+    await expect.poll(() => cards.locator(".state").allInnerTexts()).toEqual(["ready", "ready", "ready", "ready"]);
     await page.getByLabel("Search by title").fill("captio");
     await expect.poll(() => cards.count()).toBe(1);
     await page.getByRole("button", { name: "Failed" }).click();

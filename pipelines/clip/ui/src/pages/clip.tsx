@@ -45,7 +45,9 @@ export function ClipPage({ id }: { id: string }) {
 
 function ClipView({ clip, fetchedAt }: { clip: Clip; fetchedAt: number }) {
   const { run, busy } = useAction();
-  const { id, state, files, failure, warnings, format } = clip;
+  const { id, state, files, failure, warnings, format, captions } = clip;
+  // With captions in the picture, the file is made twice: the first one has none.
+  const hasFile = files.file && (captions !== "burned" || isEnded(clip));
   const title = escapeLine(clip.title);
   usePageTitle(`${title} ${state}`);
   const path = `api/clips/${id}`;
@@ -57,7 +59,7 @@ function ClipView({ clip, fetchedAt }: { clip: Clip; fetchedAt: number }) {
         title={<span className="untrusted">{title}</span>}
         note={<StateBadge state={badgeOf(clip)}>{state}</StateBadge>}
       >
-        {files.file && (
+        {hasFile && (
           <a
             className="button"
             data-kind={state === "ready" ? "main" : undefined}
@@ -113,8 +115,8 @@ function ClipView({ clip, fetchedAt }: { clip: Clip; fetchedAt: number }) {
           ))}
         </div>
       )}
-      <div className="clip-view" data-wide={files.file || undefined}>
-        {files.file && (
+      <div className="clip-view" data-wide={hasFile || undefined}>
+        {hasFile && (
           <Panel title={format === "gif" ? "Picture" : "Video"}>
             {/* The key: captions that arrive later are shown from the beginning. */}
             <Player key={String(files.captions)} clip={clip} />
