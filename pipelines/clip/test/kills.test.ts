@@ -7,7 +7,7 @@ import { buffer } from "node:stream/consumers";
 import { waitFor } from "stillwake/testing";
 import { expect, it } from "vitest";
 import { recordFigure } from "../../../test/support/figures.ts";
-import { FULL, isAlive } from "../../../test/support/processes/fault-checks.ts";
+import { FULL, processesIn } from "../../../test/support/processes/fault-checks.ts";
 import { startWorker, type WorkerProcess } from "../../../test/support/processes/workers.ts";
 import { PIPELINE, setUpClips, withoutBackoff } from "./support/clips.ts";
 import { serveMedia } from "./support/media-server.ts";
@@ -98,7 +98,6 @@ it.skipIf(typeof found === "string")(
         await start({ STILLWAKE_CRASH: `${death.at}:${stage}` });
       }
       const id = await request(`run-${run}`);
-      let doneBefore: string[] = [];
       if (typeof death.at === "number") {
         await reached(id, stage === "ready" ? "finalize" : stage);
         const { at } = death;
@@ -109,13 +108,12 @@ it.skipIf(typeof found === "string")(
         if (whole) await start();
       }
       kills += 1;
-      // Which stages were done when the next attempt began.
-      await waitFor(async () => (await stillwake.get(id)).endedAt !== null, { timeout: 60_000, what: label });
       const { clip, lines } = await setup.waitForEnd(id);
       expect(clip.state, `${label}\n${lines.join("\n")}`).toBe("ready");
       const attempts = await stillwake.attempts(id);
       const steps = await pool.query("select step, epoch from stillwake.checkpoints where job_id = $1", [id]);
-      doneBefore = steps.rows.filter(({ epoch }) => Number(epoch) < attempts.length).map(({ step }) => step);
+      // Which stages were done when the last attempt began.
+      const doneBefore = steps.rows.filter(({ epoch }) => Number(epoch) < attempts.length).map(({ step }) => step);
 
       const made = wrappers.calls().slice(calls);
       const cuts = made.filter((call) => call === "clip").length;
@@ -135,7 +133,7 @@ it.skipIf(typeof found === "string")(
       expect(clip.result!.sha256, label).toBe(reference);
       const isEmpty = () => fs.readdirSync(path.join(scratch, "jobs")).length === 0;
       await waitFor(isEmpty, { timeout: 20_000, what: `${label}: an empty scratch directory` });
-      const ended = () => wrappers.pids().every((pid) => !isAlive(pid));
+      const ended = () => processesIn(path.join(scratch, "jobs")).length === 0;
       await waitFor(ended, { timeout: 20_000, what: `${label}: no stray process` });
       expect(fs.existsSync(path.join(setup.folder, "sources/downloads", id)), label).toBe(false);
       if (typeof death.at === "string") {

@@ -30,7 +30,7 @@ describe.skipIf(typeof found === "string")(`a clip (${typeof found === "string" 
 
   it("takes little more time than ffmpeg by hand", { timeout: 180_000 }, async () => {
     const file = path.join(setup.folder, "long.mp4");
-    const video = makeVideo(found, file, { seconds: 13, size: FULL ? "1280x720" : "640x360", gop: 250 });
+    const video = makeVideo(found, file, { seconds: 13, size: FULL ? "1920x1080" : "640x360", gop: 250 });
     const worker = await start();
     const { id } = await setup.upload(video);
     const byHand = () => {
@@ -50,12 +50,17 @@ describe.skipIf(typeof found === "string")(`a clip (${typeof found === "string" 
       execFileSync(found.ffmpeg, [...args, path.join(setup.folder, "by-hand.mp4")]);
       return performance.now() - began;
     };
-    byHand();
-    const hand = Math.min(byHand(), byHand());
-    const { id: clip } = await setup.request({ source: { upload: id }, start: 1.5, end: 11.5 });
-    await setup.waitForEnd(clip);
-    const steps = await setup.stillwake.steps(clip);
-    const cut = steps.find((one) => one.step === "clip")!.tookMs!;
+    const asClip = async () => {
+      const { id: clip } = await setup.request({ source: { upload: id }, start: 1.5, end: 11.5, fresh: true });
+      await setup.waitForEnd(clip);
+      return (await setup.stillwake.steps(clip)).find(({ name }) => name === "clip")!.tookMs!;
+    };
+    // In turns, and the best of each: other processes use the same machine.
+    let [hand, cut] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+    for (let n = 0; n < (FULL ? 5 : 1); n++) {
+      hand = Math.min(hand, byHand());
+      cut = Math.min(cut, await asClip());
+    }
     recordFigure(
       "clip: 10 s encoded, the stage relative to ffmpeg by hand",
       round((cut / hand) * 100) / 100,

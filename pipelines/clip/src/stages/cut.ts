@@ -52,24 +52,39 @@ export async function cutClip(step: StepHandle, options: CutOptions): Promise<Cu
   if (shortened)
     step.log.warn(`The video ends at ${formatSeconds(media.duration)} s - the clip is shorter than requested`);
   const format = cutFormat(input);
-  const from = await copyFrom(step, options, format);
-  const seconds = end - (from ?? start);
   const work = `${id}-work.${format}`;
-  const range = ["-ss", String(from === undefined ? start : from + 0.0005), ...SAFE_INPUT, "-i", `file:${source}`];
-  const args = [...range, "-t", String(seconds), ...(from === undefined ? encoding(format, input) : copying(format))];
-  await runFfmpeg(step, programs, [...args, `file:${work}`], { seconds, verb: "Cutting", stage: "clip", limits });
-  const made = await checkResult(step, {
-    programs,
-    limits,
-    file: work,
-    seconds,
-    stage: "clip",
-    fps: media.framesPerSecond,
-  });
+  const cut = async (from: number, args: readonly string[]) => {
+    const seconds = end - from;
+    // Half a millisecond, so that rounding does not select the key frame before.
+    const range = ["-ss", String(from + 0.0005), ...SAFE_INPUT, "-i", `file:${source}`, "-t", String(seconds)];
+    await runFfmpeg(step, programs, [...range, ...args, `file:${work}`], {
+      seconds,
+      verb: "Cutting",
+      stage: "clip",
+      limits,
+    });
+    const made = await checkResult(step, {
+      programs,
+      limits,
+      file: work,
+      seconds,
+      stage: "clip",
+      fps: media.framesPerSecond,
+    });
+    return { made, begins: made.duration > seconds + 0.5 ? "too early" : "in time" };
+  };
+  const from = await copyFrom(step, options, format);
+  let copied = from === undefined ? undefined : await cut(from, copying(format));
+  if (copied?.begins === "too early") {
+    // Old versions of ffmpeg seek to an earlier key frame in files with B-frames.
+    step.log.info("The copy does not begin at the key frame - encoding instead");
+    copied = undefined;
+  }
+  const { made } = copied ?? (await cut(start, encoding(format, input)));
   const file = `${id}-final.${format}`;
   const scratch = await step.scratch();
   await fs.rename(path.join(scratch, work), path.join(scratch, file));
-  return { file, media: made, encoded: from === undefined, shortened };
+  return { file, media: made, encoded: copied === undefined, shortened };
 }
 
 /** Where a copy begins; undefined: it must be encoded. */
