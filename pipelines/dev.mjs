@@ -1,6 +1,7 @@
 // The web side of the example systems under `npm start`, on one port: each has its API and its page below a path.
 import { serve } from "@hono/node-server";
 import { Hono } from "hono";
+import { startClip } from "./clip/dist/demo/start.js";
 import { startExtraction } from "./extraction/dist/demo/start.js";
 import { startLeaderboard } from "./leaderboard/dist/demo/start.js";
 
@@ -14,6 +15,7 @@ export async function startApplications(dev) {
   const applications = {
     extraction: await startExtraction({ ...dev, base: "/extraction" }),
     leaderboard: await startLeaderboard({ ...dev, base: "/leaderboard" }),
+    clip: await startClip({ ...dev, base: "/clip" }),
   };
   const site = new Hono();
   for (const [name, application] of Object.entries(applications)) {

@@ -9,14 +9,16 @@ export default defineConfig({
     "./extraction/dist/pipeline.js",
     "./leaderboard/dist/commits/pipeline.js",
     "./leaderboard/dist/users/pipeline.js",
+    "./clip/dist/pipeline.js",
   ],
-  // The systems have separate logins, in EXTRACTION_DATABASE_URL and LEADERBOARD_DATABASE_URL.
+  // The systems have separate logins, in EXTRACTION_DATABASE_URL, LEADERBOARD_DATABASE_URL and CLIP_DATABASE_URL.
   env: { withhold: ["DATABASE_URL", "PG*"] },
   // Local processes instead of cloud machines; for those see deploy/ of each system.
   pools: {
     scan: { provider: local(), max: 3, idleExit },
     commits: { provider: local(), max: 2, idleExit },
     users: { provider: local(), max: 2, slots: 2, idleExit },
+    clip: { provider: local(), max: 1, slots: 2, idleExit },
   },
   // Imported on demand, because workers read this file too.
   dev: async (dev) => (await import("./dev.mjs")).startApplications(dev),

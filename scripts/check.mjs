@@ -13,6 +13,7 @@ const CHECKS = {
   "types of the live view": ["node_modules/typescript/bin/tsc", "-p", "tsconfig.browser.json", "--noEmit"],
   "types of the shared UI": ["node_modules/typescript/bin/tsc", "-p", "ui"],
   "types of the dashboard": ["node_modules/typescript/bin/tsc", "-p", "web/tsconfig.json"],
+  "types of the clip's page": ["node_modules/typescript/bin/tsc", "-p", "pipelines/clip/ui"],
   "types of the extraction's page": ["node_modules/typescript/bin/tsc", "-p", "pipelines/extraction/ui"],
   "types of the leaderboard's page": ["node_modules/typescript/bin/tsc", "-p", "pipelines/leaderboard/ui"],
   "unused code": ["node_modules/knip/bin/knip.js", "--no-progress"],

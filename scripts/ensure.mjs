@@ -97,10 +97,10 @@ function install(reason) {
 const TSC = "node_modules/typescript/bin/tsc";
 const VITE = "node_modules/vite/bin/vite.js";
 
-/** The example systems: whatever has a page of its own. The kit is what they share, and is built before them. */
+/** The example systems. The kit is what they share, and is built before them. */
 const SYSTEMS = fs
   .readdirSync(inRoot("pipelines"))
-  .filter((name) => fs.existsSync(inRoot(`pipelines/${name}/ui/index.html`)));
+  .filter((name) => name !== "kit" && fs.existsSync(inRoot(`pipelines/${name}/tsconfig.json`)));
 const KIT = ["pipelines/kit/src", "pipelines/kit/tsconfig.json", "src", "tsconfig.json"];
 
 /** What is built, in order: each from its sources, with a record whose time says when. What is newer than the record has to be built again. */
@@ -150,7 +150,7 @@ const BUILDS = [
         ],
         commands: [[VITE, "build", `${here}/ui`, "--logLevel", "error"]],
       },
-    ];
+    ].filter(({ record }) => !record.endsWith("index.html") || fs.existsSync(inRoot(`${here}/ui/index.html`)));
   }),
 ];
 

@@ -10,6 +10,8 @@ const PERMISSIVE = new Set([
 ]);
 /** Copyleft per file: fine for a tool that is not distributed with the package. */
 const DEVELOPMENT_ONLY = new Set(["MPL-2.0"]);
+/** Copyleft of a program that is started as a separate process: fine for an optional package of an example system. */
+const OPTIONAL_PROGRAMS = /^node_modules\/@ff(mpeg|probe)-installer\/[^/]+$/;
 /** Packages whose manifest names no licence, by the licence in their LICENSE file. */
 const UNDECLARED = new Map([
   ["node_modules/busboy", "MIT"],
@@ -20,6 +22,7 @@ const UNDECLARED = new Map([
 export function forbiddenLicences(packages) {
   return Object.entries(packages).flatMap(([path, entry]) => {
     if (!path.includes("node_modules/") || entry.link) return [];
+    if (entry.optional && OPTIONAL_PROGRAMS.test(path)) return [];
     const allowed = (licence) => PERMISSIVE.has(licence) || (entry.dev && DEVELOPMENT_ONLY.has(licence));
     const license = entry.license ?? UNDECLARED.get(path) ?? "";
     // "(A OR B)" leaves the choice; "(A AND B)" requires both.

@@ -11,7 +11,7 @@ import { ensure, inRoot } from "./ensure.mjs";
 
 const COPIED = [
   ...["sql", "src", "test", "ui", "web", "dist/web", "package.json", "tsconfig.json", "vitest.config.ts"],
-  ...["extraction", "leaderboard"].flatMap((system) =>
+  ...["extraction", "leaderboard", "clip"].flatMap((system) =>
     ["src", "test", "tables.sql", "package.json", "tsconfig.json"].map((part) => `pipelines/${system}/${part}`),
   ),
   ...["rules", "sample"].map((part) => `pipelines/extraction/${part}`),

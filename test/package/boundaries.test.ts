@@ -215,7 +215,7 @@ describe("the example systems", () => {
         expect(out, `pipelines/${name}/src/${file} imports`).toEqual([]);
       }
     }
-    expect(names).toEqual(expect.arrayContaining(["kit", "extraction", "leaderboard"]));
+    expect(names).toEqual(expect.arrayContaining(["kit", "extraction", "leaderboard", "clip"]));
   });
 
   it("have the same structure", () => {

@@ -10,17 +10,17 @@ import { Brand, SignInForm } from "./sign-in.tsx";
 
 export const IDENTITY_PATH = "api/me";
 
-/** `tokenVariable`: the variable that sets the server's token. `children` receives the name of the server's sample. */
-export function Frame({
+/** `tokenVariable`: the variable that sets the server's token. `children` receives the response of api/me. */
+export function Frame<Identity>({
   title,
   tokenVariable,
   children,
 }: {
   title: string;
   tokenVariable: string;
-  children: (sample: string | null) => ReactNode;
+  children: (identity: Identity) => ReactNode;
 }) {
-  const identity = useApiQuery<{ sample: string | null }>(IDENTITY_PATH, { once: true });
+  const identity = useApiQuery<Identity>(IDENTITY_PATH, { once: true });
   const [path] = useLocation();
   const refresh = useRefresh();
   const paused = useActivityMonitor(refresh);
@@ -56,7 +56,7 @@ export function Frame({
       <main id="content" className="page" tabIndex={-1}>
         {paused && <RefreshPausedCallout />}
         {identity.data === undefined && identity.error && <ErrorCallout error={identity.error} />}
-        {identity.data !== undefined && children(identity.data.sample)}
+        {identity.data !== undefined && children(identity.data)}
       </main>
     </>
   );

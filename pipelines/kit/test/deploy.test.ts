@@ -17,7 +17,7 @@ describe("the Dockerfile", () => {
   });
 
   it("has an unprivileged target per system that receives SIGTERM and contains only its production packages", () => {
-    for (const system of ["extraction", "leaderboard"]) {
+    for (const system of ["extraction", "leaderboard", "clip"]) {
       const target = stageOf(system);
       for (const line of [/^USER 1000:1000$/m, /^STOPSIGNAL SIGTERM$/m, /^ENTRYPOINT \[/m])
         expect(target).toMatch(line);

@@ -1,10 +1,10 @@
 // The step "semgrep": static analysis with Semgrep if it is installed, else with ast-grep and the rules in rules/code.
 // Neither runs code of the repository or reads its configuration. Ignore comments and .semgrepignore are respected.
 import fs from "node:fs/promises";
+import { findTool } from "@stillwake/kit/tools";
 import type { StepHandle } from "stillwake/worker";
 import type { Finding } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { findTool } from "../tools.ts";
 import { runAstGrep } from "./ast-grep.ts";
 import { collect } from "./collect.ts";
 import { runSemgrep } from "./semgrep.ts";

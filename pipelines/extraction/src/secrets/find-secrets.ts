@@ -2,11 +2,11 @@
 // with the package. A finding has the kind and the location of a secret, never the secret, a part of it, or a hash that could be guessed.
 import fs from "node:fs/promises";
 import { userError } from "@stillwake/kit/failures";
+import { findTool } from "@stillwake/kit/tools";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import { collect, type Match } from "../analysis/collect.ts";
 import type { Finding } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { findTool } from "../tools.ts";
 import { runGitleaks } from "./gitleaks.ts";
 import { runSecretlint } from "./secretlint.ts";
 import { runTrufflehog } from "./trufflehog.ts";

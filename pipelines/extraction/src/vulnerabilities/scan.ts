@@ -1,12 +1,12 @@
 // The step "vuln_scan": runs dep-scan if it is installed. If it is not, or fails, a warning is logged, and the operator's
 // advisories are used; without any, OSV.dev is asked. If nothing can be checked, the step fails with a warning that says so.
 import { UserError, userError } from "@stillwake/kit/failures";
+import { findTool } from "@stillwake/kit/tools";
 import type pg from "pg";
 import type { StepHandle } from "stillwake/worker";
 import type { VulnerabilityScan } from "../model.ts";
 import { readBom } from "../sbom/components.ts";
 import type { Settings } from "../settings.ts";
-import { findTool } from "../tools.ts";
 import { loadAdvisories } from "./advisories.ts";
 import { runDepScan } from "./dep-scan.ts";
 import { matchAdvisories } from "./match.ts";

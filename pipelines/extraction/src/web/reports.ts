@@ -1,5 +1,6 @@
 // Report files of an extraction. They contain untrusted text, so they are sent as downloads that no browser renders.
 import { Readable } from "node:stream";
+import { attachment } from "@stillwake/kit/web/content";
 import { notFound, Refusal } from "@stillwake/kit/web/problems";
 import type pg from "pg";
 import { type Stillwake, StillwakeError } from "stillwake";
@@ -39,7 +40,7 @@ export async function sendReport(stillwake: Stillwake, id: string, name: string,
   const headers = new Headers({
     "content-type": typeOf(name),
     "content-length": String(found.size),
-    "content-disposition": `attachment; filename="${fileName.replaceAll(/[^\w.-]/g, "_")}"; filename*=UTF-8''${encodeURIComponent(fileName)}`,
+    "content-disposition": attachment(fileName),
     "content-security-policy": "sandbox; default-src 'none'",
   });
   if (request.method === "HEAD") return new Response(null, { headers });

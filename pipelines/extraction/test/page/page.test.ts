@@ -10,6 +10,7 @@ import {
   useBrowser,
   type Visit,
 } from "../../../../test/support/server/browser.ts";
+import { pageChecks } from "../../../kit/test/support/page-checks.ts";
 import { claimJob } from "../support/api-calls.ts";
 import {
   addCompletedExtraction,
@@ -18,10 +19,10 @@ import {
   type ServedApp,
   serveApp,
 } from "../support/app-server.ts";
-import { expectGoodPage, takeScreenshot } from "../support/page-checks.ts";
 
 const database = await freshDatabase();
 const browser = useBrowser();
+const { expectGoodPage, takeScreenshot } = pageChecks("extraction");
 const TOKEN = "a-token-of-more-than-twenty-characters";
 let served: ServedApp;
 let whole: { project: string; job: string };

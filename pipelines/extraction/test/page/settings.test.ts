@@ -9,12 +9,13 @@ import {
   useBrowser,
   type Visit,
 } from "../../../../test/support/server/browser.ts";
+import { pageChecks } from "../../../kit/test/support/page-checks.ts";
 import { claimJob, SEAL_KEYS } from "../support/api-calls.ts";
 import { type ServedApp, serveApp } from "../support/app-server.ts";
-import { expectGoodPage, takeScreenshot } from "../support/page-checks.ts";
 
 const database = await freshDatabase();
 const browser = useBrowser();
+const { expectGoodPage, takeScreenshot } = pageChecks("extraction");
 const CANARY = "glpat-canary-Zq81mT0vPw";
 let served: ServedApp;
 

@@ -3,6 +3,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { explain, logJobFailure, logStepFailure } from "@stillwake/kit/failures";
+import { findTool } from "@stillwake/kit/tools";
 import { createStillwake, JobFailed, type LogLine, pipeline } from "stillwake";
 import { createWorker, implement, type StepHandle } from "stillwake/worker";
 import { afterAll, beforeAll, describe, it } from "vitest";
@@ -11,7 +12,7 @@ import { recordFigure } from "../../../../test/support/figures.ts";
 import { crashLine, unreadableFiles } from "../../src/sbom/cdxgen-output.ts";
 import { readBom } from "../../src/sbom/components.ts";
 import { generateSbom } from "../../src/sbom/sbom.ts";
-import { findTool, packagedTool } from "../../src/tools.ts";
+import { packagedTool } from "../../src/tools.ts";
 import { shared } from "../support/shared-data.ts";
 
 const SAMPLE = path.resolve(import.meta.dirname, "../../sample/repository");

@@ -5,8 +5,8 @@ import { ProjectPage } from "./pages/project.tsx";
 
 export function App() {
   return (
-    <Frame title="Extraction" tokenVariable="EXTRACTION_API_TOKEN">
-      {(sample) => (
+    <Frame<{ sample: string | null }> title="Extraction" tokenVariable="EXTRACTION_API_TOKEN">
+      {({ sample }) => (
         <Switch>
           {/* The key: another project must not show state of the one before. */}
           <Route path="/projects/:id">{({ id }) => <ProjectPage key={id} id={id} />}</Route>

@@ -1,4 +1,4 @@
-// Starts a system for `npm start` without a network: its tables, its page, and a local git server with its sample repository.
+// Starts a system for `npm start` without a network: its tables, its page, and for some a git server with its sample repository.
 import fs from "node:fs/promises";
 import path from "node:path";
 import pg from "pg";
@@ -20,7 +20,8 @@ export interface DemoSystem {
   toolPath: string;
   migrate(pool: pg.Pool): Promise<void>;
   loginFor(pool: pg.Pool, login: string): Promise<string>;
-  makeSampleRepository(options: GitServerOptions): Promise<void>;
+  /** Without it no git server is started. */
+  makeSampleRepository?(options: GitServerOptions): Promise<void>;
   /** `hasSample`: git is installed, and the sample repository is served. */
   createApp(options: {
     pool: pg.Pool;
@@ -28,7 +29,8 @@ export interface DemoSystem {
     live: (request: Request) => Promise<Response>;
     base: string;
     hasSample: boolean;
-  }): Pick<Application, "fetch">;
+    home: string;
+  }): Pick<Application, "fetch"> | Promise<Pick<Application, "fetch">>;
 }
 
 /** What is left to the system: the environment of its pipeline code. */
@@ -37,25 +39,27 @@ export interface StartedDemo extends Pick<Application, "fetch" | "close"> {
   home: string;
   /** The database URL of the pipeline code. */
   login: string;
-  /** Undefined if git is not installed. */
+  /** Undefined if git is not installed or not needed. */
   git: GitServer | undefined;
 }
 
 export async function startDemo(dev: DevPlace & { base: string }, system: DemoSystem): Promise<StartedDemo> {
   const home = path.join(dev.dir, system.name);
   const root = path.join(home, "repositories");
-  await fs.mkdir(root, { recursive: true });
+  await fs.mkdir(system.makeSampleRepository ? root : home, { recursive: true });
   const pool = new pg.Pool({ connectionString: dev.url, max: 4, idleTimeoutMillis: 5000 });
   pool.on("error", () => {});
   await system.migrate(pool);
   const login = await system.loginFor(pool, `${system.name}_dev`);
-  const git = await serveSample({ root, toolPath: system.toolPath }, system.makeSampleRepository);
-  const app = system.createApp({
+  const { makeSampleRepository } = system;
+  const git = makeSampleRepository && (await serveSample({ root, toolPath: system.toolPath }, makeSampleRepository));
+  const app = await system.createApp({
     pool,
     stillwake: dev.stillwake,
     live: async (request) => dev.fetch(request),
     base: dev.base,
     hasSample: git !== undefined,
+    home,
   });
   return {
     home,

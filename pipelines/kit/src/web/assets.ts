@@ -5,9 +5,8 @@ import path from "node:path";
 import { gzipSync } from "node:zlib";
 
 // No inline script, and no way to turn text into markup.
-const policy =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'self'; form-action 'self'; " +
-  "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const policy = (media: string) =>
+  `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src ${media}; connect-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'`;
 
 const types: Record<string, string> = {
   ".html": "text/html; charset=utf-8",
@@ -30,9 +29,11 @@ export interface PageOptions {
   folder: string;
   /** Paths of the page's routes, which the page's own router handles. */
   routes: RegExp;
+  /** Where the page may play video and sound from, as in a content security policy. Default: nowhere. */
+  media?: string;
 }
 
-export function openPage({ folder, routes }: PageOptions): Page {
+export function openPage({ folder, routes, media = "'none'" }: PageOptions): Page {
   let files: Map<string, File> | undefined;
   return (request, route, base) => {
     if (request.method !== "GET" && request.method !== "HEAD") return undefined;
@@ -52,7 +53,7 @@ export function openPage({ folder, routes }: PageOptions): Page {
       "cache-control": route.startsWith("assets/") ? "public, max-age=31536000, immutable" : "no-store",
     });
     if (isDocument) {
-      headers.set("content-security-policy", policy);
+      headers.set("content-security-policy", policy(media));
       return respond(
         request,
         Buffer.from(file.content.toString().replace('<base href="/"', `<base href="${base}"`)),

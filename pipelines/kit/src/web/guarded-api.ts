@@ -39,9 +39,11 @@ export function guardedApi({ name, token, path = "/", ...options }: GuardedOptio
   api.onError((error, c) => {
     const { problem, internal } = problemOf(error, name);
     if (internal) onError(error, { method: c.req.method, path: c.req.path });
+    // The rest of a refused body is not read, so the connection cannot be used again.
+    const close = problem.status === 413 || problem.status === 415 ? { connection: "close" } : undefined;
     return new Response(JSON.stringify(problem), {
       status: problem.status,
-      headers: { "content-type": "application/problem+json", ...HEADERS },
+      headers: { "content-type": "application/problem+json", ...HEADERS, ...close },
     });
   });
   api.notFound(() => {

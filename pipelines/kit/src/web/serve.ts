@@ -36,6 +36,8 @@ export interface ServeOptions {
   base: string;
   /** For the line that prints the URL: "Extractions". */
   what: string;
+  /** How long a client may take to send a request. Default 30 seconds. */
+  requestTimeoutMs?: number;
   /** Awaited before the server accepts connections. */
   beforeListen(): Promise<unknown>;
 }
@@ -52,7 +54,7 @@ export async function listen({
   ...options
 }: ServeOptions): Promise<void> {
   const server = http.createServer(
-    { maxHeaderSize: 16 * 1024, requestTimeout: 30_000, headersTimeout: 10_000 },
+    { maxHeaderSize: 16 * 1024, requestTimeout: options.requestTimeoutMs ?? 30_000, headersTimeout: 10_000 },
     getRequestListener((request, env) => app.fetch(request, env), { overrideGlobalObjects: false }),
   );
   const stopped = stopSignal();

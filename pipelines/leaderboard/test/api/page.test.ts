@@ -1,11 +1,7 @@
 // The page in a browser, with workers on the sample repository and a fake GitHub that allows twelve searches in four
 // seconds: a URL is ranked, contributors are looked up within the rate limit, and a complete page sends no requests.
-import fs from "node:fs";
-import path from "node:path";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
-import { ROOT } from "../../../../test/support/processes/build.ts";
 import {
-  axeIssues,
   describeInBrowser,
   type Size,
   type Theme,
@@ -13,6 +9,7 @@ import {
   type Visit,
   waitUntilLoaded,
 } from "../../../../test/support/server/browser.ts";
+import { pageChecks } from "../../../kit/test/support/page-checks.ts";
 import { makeSampleRepository, SAMPLE, SAMPLE_USERS } from "../../src/demo/sample.ts";
 import { AUTHORS } from "../../src/demo/sample-people.ts";
 import { serveApi } from "../support/app-server.ts";
@@ -28,32 +25,15 @@ const github = await setup.serveGitHub({
 });
 const served = await serveApi(setup, { base: "/leaderboard/", sample: SAMPLE });
 const browser = useBrowser();
+const { takeScreenshot, expectGoodPage } = pageChecks("leaderboard");
 const LONG = 90_000;
 /** Authors with a noreply address of GitHub: they need no call. */
 const NOREPLY = AUTHORS.filter(({ emails: [email] }) => email.endsWith("@users.noreply.github.com")).length;
-
-/** Saves a screenshot if STILLWAKE_SCREENSHOTS names a folder. */
-async function takeScreenshot({ page }: Visit, name: string): Promise<void> {
-  const { STILLWAKE_SCREENSHOTS: folder } = process.env;
-  if (!folder) return;
-  fs.mkdirSync(path.resolve(ROOT, folder), { recursive: true });
-  await page.screenshot({ path: path.resolve(ROOT, folder, `leaderboard-${name}.png`), fullPage: true });
-}
 
 async function visit(at: string, size: Size = "desktop", theme: Theme = "dark"): Promise<Visit> {
   const opened = await browser.visit({ origin: served.origin, size, theme });
   await opened.goto(`/leaderboard/${at}`);
   return opened;
-}
-
-/** Without complaints of the browser or axe, and within its width. */
-async function expectGoodPage(opened: Visit, name: string): Promise<void> {
-  await takeScreenshot(opened, name);
-  expect(await axeIssues(opened.page)).toEqual([]);
-  expect(await opened.page.evaluate<number>("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(
-    0,
-  );
-  opened.expectNoComplaints();
 }
 
 const line = ({ page }: Visit, text: string | RegExp) => page.locator(".line .message").getByText(text).first();
@@ -72,7 +52,6 @@ describeInBrowser("the page", () => {
     const opened = await visit("");
     const { page } = opened;
     await page.getByText("No leaderboards yet").waitFor();
-    await waitUntilLoaded(opened);
     await expectGoodPage(opened, "empty");
     await page.getByLabel("Repository").fill(" https://github.com/Stillwake-Sample/Lighthouse.git ");
     await page.keyboard.press("Enter");
@@ -118,7 +97,6 @@ describeInBrowser("the page", () => {
     expect(await page.getByText("no account found").count()).toBeGreaterThan(5);
     expect(await page.title()).toContain("complete");
     expect(await page.locator("body").innerText()).not.toContain("@");
-    await waitUntilLoaded(opened);
     await expectGoodPage(opened, "complete");
     expect(github.calls.filter(({ refused }) => refused).length).toBeLessThanOrEqual(2);
   });
@@ -146,7 +124,6 @@ describeInBrowser("the page", () => {
     await opened.page.keyboard.press("Enter");
     await opened.page.getByText("This repository could not be ranked").waitFor({ timeout: LONG });
     await opened.page.getByRole("alert").getByText("Repository not found").waitFor();
-    await waitUntilLoaded(opened);
     await expectGoodPage(opened, "failed");
     opened.allow(/404/);
     await opened.goto("/leaderboard/boards/01a1e107-2508-4182-ae66-db7bbe9aa49e");
@@ -271,7 +248,6 @@ describeInBrowser("the page", () => {
     await expectGoodPage(opened, "many-phone");
     await opened.goto(`/leaderboard/boards/${sample}`);
     await opened.page.getByText("60 of 60 e-mails looked up").waitFor();
-    await waitUntilLoaded(opened);
     await expectGoodPage(opened, "complete-phone");
   });
 });

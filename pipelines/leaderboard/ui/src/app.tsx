@@ -5,8 +5,8 @@ import { StartPage } from "./pages/start.tsx";
 
 export function App() {
   return (
-    <Frame title="Leaderboard" tokenVariable="LEADERBOARD_API_TOKEN">
-      {(sample) => (
+    <Frame<{ sample: string | null }> title="Leaderboard" tokenVariable="LEADERBOARD_API_TOKEN">
+      {({ sample }) => (
         <Switch>
           {/* The key: another leaderboard must not show state of the one before. */}
           <Route path="/boards/:id">{({ id }) => <BoardPage key={id} id={id} />}</Route>

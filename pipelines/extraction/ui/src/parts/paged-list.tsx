@@ -4,8 +4,9 @@ import { useApiQuery } from "@stillwake/ui/api/query.ts";
 import { formatCount } from "@stillwake/ui/format.ts";
 import { Button } from "@stillwake/ui/parts/button.tsx";
 import { Empty, Loaded } from "@stillwake/ui/parts/panel.tsx";
+import { SearchBox } from "@stillwake/ui/parts/search-box.tsx";
 import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
-import { type ReactNode, useEffect, useId, useState } from "react";
+import { type ReactNode, useId, useState } from "react";
 
 const PAGE_SIZE = 50;
 
@@ -126,30 +127,6 @@ function Select({
           </option>
         ))}
       </select>
-    </div>
-  );
-}
-
-/** Searches when the typing pauses. */
-function SearchBox({ label, onSearch }: { label: string; onSearch: (query: string) => void }) {
-  const id = useId();
-  const [query, setQuery] = useState<string>();
-  useEffect(() => {
-    if (query === undefined) return;
-    const timer = setTimeout(() => onSearch(query), 250);
-    return () => clearTimeout(timer);
-  }, [query]);
-  return (
-    <div className="field">
-      <label htmlFor={id}>{label}</label>
-      <input
-        id={id}
-        className="input"
-        type="search"
-        maxLength={200}
-        value={query ?? ""}
-        onChange={(event) => setQuery(event.target.value)}
-      />
     </div>
   );
 }
