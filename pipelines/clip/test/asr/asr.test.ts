@@ -34,13 +34,16 @@ async function failureOf(work: Promise<unknown>): Promise<{ code: string; messag
   expect(error?.message).not.toContain(folder);
   return { code: error?.code, message: error?.message };
 }
-/** A program that stays until it is killed, and writes its pid into a file. */
+/** Instead of ffmpeg: begins its output, writes its pid into a file, and stays until it is killed. */
 function endlessProgram(pidFile: string): string {
-  const file = inFolder("endless");
-  fs.writeFileSync(file, `#!/bin/sh\necho $$ > ${pidFile}.new\nmv ${pidFile}.new ${pidFile}\nexec sleep 600\n`, {
-    mode: 0o755,
-  });
-  return file;
+  const lines = [
+    "#!/bin/sh",
+    `for output; do :; done; echo begun > "\${output#file:}"`,
+    `echo $$ > ${pidFile}.new; mv ${pidFile}.new ${pidFile}`,
+    "exec sleep 600",
+  ];
+  fs.writeFileSync(inFolder("endless"), `${lines.join("\n")}\n`, { mode: 0o755 });
+  return inFolder("endless");
 }
 
 describe.skipIf(missing)(
@@ -167,9 +170,11 @@ describe.skipIf(missing)(
       const stop = new AbortController();
       const reading = read(RECORDING, { ffmpeg: program, signal: stop.signal });
       await expect.poll(() => fs.existsSync(pidFile), { timeout: 30_000 }).toBe(true);
+      expect(fs.readdirSync(scratch)).toEqual(["speech.pcm"]);
       stop.abort(new Error("cancelled"));
       await expect(reading).rejects.toThrow("cancelled");
       await expect.poll(() => isAlive(Number(fs.readFileSync(pidFile, "utf8")))).toBe(false);
+      expect(fs.readdirSync(scratch)).toEqual([]);
       fs.rmSync(pidFile);
       await expect(read(RECORDING, { ffmpeg: program, signal: stop.signal })).rejects.toThrow("cancelled");
       expect(fs.existsSync(pidFile)).toBe(false);
