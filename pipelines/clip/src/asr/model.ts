@@ -21,7 +21,6 @@ const MIN_SAMPLES = SAMPLE_RATE / 2;
 /** The part of onnxruntime that is used; its own types are absent when it is not installed. */
 interface Tensor {
   readonly data: Float32Array;
-  dispose(): void;
 }
 type Tensors = Record<string, Tensor>;
 interface Session {
