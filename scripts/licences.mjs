@@ -1,4 +1,4 @@
-// The licence check of `npm run check`: every package in package-lock.json has a licence that allows use in an MIT project.
+// The licence check of `npm run check`: every package in the lock files has a licence that allows use in an MIT project.
 import fs from "node:fs";
 import { fileURLToPath } from "node:url";
 import { inRoot } from "./ensure.mjs";
@@ -18,6 +18,9 @@ const UNDECLARED = new Map([
   ["node_modules/streamsearch", "MIT"],
 ]);
 
+/** The packages of the project, and those that are installed on demand. */
+const LOCK_FILES = ["package-lock.json", "pipelines/clip/speech/package-lock.json"];
+
 /** Returns one line for each package whose licence is missing or not allowed. */
 export function forbiddenLicences(packages) {
   return Object.entries(packages).flatMap(([path, entry]) => {
@@ -33,8 +36,8 @@ export function forbiddenLicences(packages) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const { packages } = JSON.parse(fs.readFileSync(inRoot("package-lock.json"), "utf8"));
-  const forbidden = forbiddenLicences(packages);
+  const locks = LOCK_FILES.map((name) => JSON.parse(fs.readFileSync(inRoot(name), "utf8")));
+  const forbidden = locks.flatMap(({ packages }) => forbiddenLicences(packages));
   if (forbidden.length > 0) console.error(`Licences that need a decision:\n  ${forbidden.join("\n  ")}`);
   process.exit(forbidden.length > 0 ? 1 : 0);
 }

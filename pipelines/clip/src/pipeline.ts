@@ -28,7 +28,7 @@ export default implement(
       const silence = `${limits.silenceMs * 2}ms` as const;
       const begin = (stage: Stage) =>
         pool.query("select clip.begin_stage($1, $2)", [job.id, stage]).catch((error) => {
-          job.log.warn("Could not update the stage of the clip - its page may be out of date", {
+          job.log.warning("Could not update the stage of the clip - its page may be out of date", {
             error: String(error),
           });
         });
@@ -104,7 +104,7 @@ export default implement(
           async (step: StepHandle) => {
             const file = await job.artifactFile(name);
             const relative = file.slice((await step.scratch()).length + 1);
-            return transcribeClip(step, { file: relative, seconds: cut.media.duration, hasAudio }, programs, limits);
+            return transcribeClip(step, { file: relative, hasAudio }, programs);
           },
         );
         const missing = transcript ? transcript.missing : "No captions: speech recognition failed - see the log";
@@ -133,7 +133,7 @@ export default implement(
         await tx.query("select clip.complete($1, $2, $3)", [job.id, JSON.stringify(result), warnings]);
       });
       await source.release().catch((error) => {
-        job.log.warn("The downloaded source was not deleted - it will be later", { error: String(error) });
+        job.log.warning("The downloaded source was not deleted - it will be later", { error: String(error) });
       });
       job.log.success("Clip ready", { bytes: size });
       return result;
@@ -193,7 +193,7 @@ async function storeOnce(job: JobContext, step: StepHandle, name: string, cut: (
     } catch (error) {
       const { code } = toClipError(error, "upload") as { code?: string };
       if (!made || code !== "STORAGE_UPLOAD_FAILED" || tries >= STORE_TRIES || step.signal.aborted) throw error;
-      step.log.warn(`The store did not accept the clip - trying again (${tries} of ${STORE_TRIES})`);
+      step.log.warning(`The store did not accept the clip - trying again (${tries} of ${STORE_TRIES})`);
       await delay(500 * 2 ** tries, undefined, { signal: step.signal });
     }
   }

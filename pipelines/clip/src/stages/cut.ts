@@ -50,7 +50,7 @@ export async function cutClip(step: StepHandle, options: CutOptions): Promise<Cu
   const end = Math.min(input.end, media.duration);
   const shortened = input.end - end > 0.5;
   if (shortened)
-    step.log.warn(`The video ends at ${formatSeconds(media.duration)} s - the clip is shorter than requested`);
+    step.log.warning(`The video ends at ${formatSeconds(media.duration)} s - the clip is shorter than requested`);
   const format = cutFormat(input);
   const work = `${id}-work.${format}`;
   const cut = async (from: number, args: readonly string[]) => {

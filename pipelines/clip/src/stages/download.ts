@@ -45,7 +45,9 @@ export async function download(
         if (transfer.done > before) failures = Math.min(failures, MAX_RESUMES);
         if (transfer.done === 0 || failures >= MAX_RESUMES) throw upstream(error.reason, error.cause);
         transfer.resumed += 1;
-        step.log.warn(`Connection lost after ${formatMb(transfer.done)} MB - resuming there`, { reason: error.reason });
+        step.log.warning(`Connection lost after ${formatMb(transfer.done)} MB - resuming there`, {
+          reason: error.reason,
+        });
       }
     }
   } finally {

@@ -10,8 +10,8 @@ import { parse as parseToml } from "smol-toml";
 import { afterAll, describe, expect, it } from "vitest";
 import { checkScript, flyKeys, hasShellcheck } from "../../../../test/support/providers/deploy-files.ts";
 import { checkLogins, commandOf, stageOf } from "../../../kit/test/support/deploy.ts";
+import { shared } from "../../../kit/test/support/shared-data.ts";
 import { migrate } from "../../src/app.ts";
-import { shared } from "../support/shared-data.ts";
 
 const HOME = path.resolve(import.meta.dirname, "../..");
 const DEPLOY = path.join(HOME, "deploy");

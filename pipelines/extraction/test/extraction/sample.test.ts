@@ -11,11 +11,11 @@ import { afterAll, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import { FULL } from "../../../../test/support/processes/fault-checks.ts";
 import { faultyGitServer } from "../../../kit/test/support/git-server.ts";
+import { shared } from "../../../kit/test/support/shared-data.ts";
 import { extraction } from "../../src/contract.ts";
 import { SAMPLES } from "../../src/demo/sample.ts";
 import { packagedTool } from "../../src/tools.ts";
 import { HOME, setUpExtractions } from "../support/extractions.ts";
-import { shared } from "../support/shared-data.ts";
 
 const setup = await setUpExtractions();
 const root = path.join(setup.folder, "repositories");

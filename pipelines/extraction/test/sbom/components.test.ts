@@ -7,10 +7,10 @@ import { promisify } from "node:util";
 import { build } from "vite";
 import { afterAll, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
+import { shared } from "../../../kit/test/support/shared-data.ts";
 import { readBom } from "../../src/sbom/components.ts";
 import { readElements } from "../../src/sbom/json-elements.ts";
 import { stripPaths } from "../../src/sbom/strip-paths.ts";
-import { shared } from "../support/shared-data.ts";
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-bom-"));
 afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));

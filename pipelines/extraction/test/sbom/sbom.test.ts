@@ -9,11 +9,11 @@ import { createWorker, implement, type StepHandle } from "stillwake/worker";
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { recordFigure } from "../../../../test/support/figures.ts";
+import { shared } from "../../../kit/test/support/shared-data.ts";
 import { crashLine, unreadableFiles } from "../../src/sbom/cdxgen-output.ts";
 import { readBom } from "../../src/sbom/components.ts";
 import { generateSbom } from "../../src/sbom/sbom.ts";
 import { packagedTool } from "../../src/tools.ts";
-import { shared } from "../support/shared-data.ts";
 
 const SAMPLE = path.resolve(import.meta.dirname, "../../sample/repository");
 const { url } = await freshDatabase();

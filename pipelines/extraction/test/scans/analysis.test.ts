@@ -3,11 +3,11 @@ import fs from "node:fs";
 import path from "node:path";
 import { expect, test } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
+import { shared } from "../../../kit/test/support/shared-data.ts";
 import { analyseCode } from "../../src/analysis/analyse.ts";
 import { MAX_FINDINGS } from "../../src/analysis/collect.ts";
 import { RULE_SAMPLES } from "../support/rule-samples.ts";
 import { nodeScript, setUpScans } from "../support/scan-job.ts";
-import { shared } from "../support/shared-data.ts";
 
 const { repository, tools, scan: search, folder } = await setUpScans();
 

@@ -6,10 +6,10 @@ import path from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
+import { shared } from "../../../kit/test/support/shared-data.ts";
 import type { Exploited, Severity, Vulnerability } from "../../src/model.ts";
 import { lookUpExploitation, MAX_CVES, readEpss, readKev } from "../../src/vulnerabilities/exploitation.ts";
 import { setUpScans } from "../support/scan-job.ts";
-import { shared } from "../support/shared-data.ts";
 
 const { folder: root, run } = await setUpScans();
 const SAMPLE = path.resolve(import.meta.dirname, "../../sample");

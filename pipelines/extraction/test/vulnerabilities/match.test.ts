@@ -2,11 +2,11 @@
 import path from "node:path";
 import { describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
+import { shared } from "../../../kit/test/support/shared-data.ts";
 import { readBom } from "../../src/sbom/components.ts";
 import { type Advisories, loadAdvisories, readAdvisory } from "../../src/vulnerabilities/advisories.ts";
 import { matchAdvisories } from "../../src/vulnerabilities/match.ts";
 import { type Component, componentOf } from "../../src/vulnerabilities/packages.ts";
-import { shared } from "../support/shared-data.ts";
 
 const SAMPLE = path.resolve(import.meta.dirname, "../../sample");
 const never = new AbortController().signal;
