@@ -101,7 +101,7 @@ function mayLive(world: World, { until, span }: Lease): boolean {
 }
 
 /** `silence`: no lease anywhere being valid counts as an outage, once after each heartbeat or claim. */
-export function noteOutage(world: World, silence: boolean): void {
+function noteOutage(world: World, silence: boolean): void {
   if (world.promoted) world.outages.push(world.now);
   world.promoted = false;
   const leases = [...world.leases.values()];

@@ -5,8 +5,8 @@ export const mutants = [
   {
     name: "a known idempotency key creates a second job",
     killedBy: "test/model/model.test.ts",
-    old: "select coalesce(k.job_id, i.id)",
-    new: "select i.id",
+    old: "select coalesce((select k.job_id from",
+    new: "select coalesce((select i.id from",
   },
   {
     name: "an old id that is enqueued again creates a second job",
