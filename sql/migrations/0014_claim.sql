@@ -13,7 +13,7 @@ create index live_jobs_return on stillwake.live_jobs (pool, run_at) where order_
 alter table stillwake.pools add column relane_after uuid;
 
 -- How many jobs of each pipeline with a cap run: as many as claims have counted, without those that ended since then. A
--- claim writes the first under the lock of the cap, a settlement appends to the second and waits for nobody.
+-- claim writes the first under the lock of the cap, a settlement appends to the second and waits for no other transaction.
 create table stillwake.caps (
   name       text primary key,
   running    integer not null,

@@ -201,7 +201,8 @@ create or replace function stillwake.count_caps(p_names text[], p_now timestampt
 language plpgsql as $$
 declare
   v_stale text[] := array(select n from unnest(p_names) n
-    where not exists (select from stillwake.caps c where c.name = n and c.counted_at > p_now - interval '1 minute' and c.counted_at <= p_now));
+    where not exists (select from stillwake.caps c
+      where c.name = n and c.counted_at > p_now - interval '1 minute' and c.counted_at <= p_now));
 begin
   if v_stale <> '{}' then
     with ended as (
@@ -256,7 +257,8 @@ begin
     exit when v_priority is null;
     perform from stillwake.live_jobs j
     where j.pool = p_pool and j.priority = v_priority and j.lane is not null
-      and (j.lane, j.run_at) >= (p_pipeline || chr(31), timestamptz '-infinity') and (j.lane, j.run_at) < (p_pipeline || ' ', timestamptz '-infinity')
+      and (j.lane, j.run_at) >= (p_pipeline || chr(31), timestamptz '-infinity')
+      and (j.lane, j.run_at) < (p_pipeline || ' ', timestamptz '-infinity')
       and j.lease_id is null
     order by j.lane, j.run_at, j.id limit 1;
     if found then

@@ -5,9 +5,9 @@
 -- tenant: a condition on a null tenant could not use an index.
 --
 -- A waiting job whose row is locked when its turn comes (by a pause() that is not committed, for example) is not waited
--- for: the job that ends must not wait for a transaction of the user, and a transaction that is rolled back tells nobody.
--- So the key is noted in free_keys, and claims check it again, at intervals of 50 ms to 1 s, until no job waits for a
--- free slot. The same for a transaction whose snapshot is older than the end of the job (REPEATABLE READ).
+-- for, because the job that ends must not wait for a transaction of the user, and a rollback runs no code. So the key is
+-- noted in free_keys, and claims check it again, at intervals of 50 ms to 1 s, until no job waits for a free slot. The
+-- same for a transaction whose snapshot is older than the end of the job (REPEATABLE READ).
 --
 -- A slot becomes free in end_jobs() only. A transaction that frees a slot and one whose job starts to wait may miss
 -- each other, because neither sees the other's uncommitted rows; so both take the lock of the key: the first when it
