@@ -11,8 +11,10 @@ export type Settlement = Handle & Outcome;
 
 export class Engine {
   readonly #client: pg.Client;
-  /** For a transaction that stays open. */
+  /** For a transaction that stays open over several moves. */
   readonly #other: pg.Client;
+  /** For one that is open during one move. */
+  readonly #application: pg.Client;
   #lanesGiven = false;
   #resets = 0;
   /** Statements sent, without resets and comparisons. */
@@ -23,12 +25,14 @@ export class Engine {
   constructor(url: string, { laned = false } = {}) {
     this.#client = new pg.Client({ connectionString: url });
     this.#other = new pg.Client({ connectionString: url });
+    this.#application = new pg.Client({ connectionString: url });
     this.laned = laned;
   }
 
   async open(): Promise<void> {
     await this.#client.connect();
     await this.#other.connect();
+    await this.#application.connect();
     // Durability is not under test, and there are many commits.
     await this.#client.query("set synchronous_commit = off");
     for (const [name, settings] of Object.entries(pipelines)) {
@@ -57,6 +61,7 @@ export class Engine {
   async close(): Promise<void> {
     await this.#client.end();
     await this.#other.end();
+    await this.#application.end();
   }
 
   /** Empties the database and resets the clock. Deleting few rows is faster than truncating many partitions. */
@@ -110,12 +115,12 @@ export class Engine {
 
   /** Makes the calls while a transaction of the application is open, which has sent this statement and rolls it back. */
   async besideTransaction<Result>(text: string, values: unknown[], calls: () => Promise<Result>): Promise<Result> {
-    await this.#other.query("begin");
+    await this.#application.query("begin");
     try {
-      await this.#other.query(text, values);
+      await this.#application.query(text, values);
       return await calls();
     } finally {
-      await this.#other.query("rollback");
+      await this.#application.query("rollback");
     }
   }
 

@@ -1,6 +1,5 @@
 // Tells the user when a command waits for a Postgres that does not respond: a silent minute looks like a hang.
 import net from "node:net";
-import { splitHosts } from "../../db/hosts.ts";
 
 const NOTICE_AFTER_MS = 2000;
 const PROBE_TIMEOUT_MS = 2000;
@@ -16,8 +15,11 @@ export async function withWaitNotice<Result>(
 ): Promise<Result> {
   let done = false;
   let probe: net.Socket | undefined;
-  const timer = setTimeout(() => {
-    const { name, address } = parseAddress(url);
+  const timer = setTimeout(async () => {
+    // Loaded by the command already, and by no command that needs no database.
+    const { splitHosts } = await import("../../db/hosts.ts");
+    if (done) return;
+    const { name, address } = parseAddress(splitHosts(url)[0]!);
     const onUnreachable = () => {
       probe?.destroy();
       if (!done) print(`Waiting for Postgres at ${name}…`);
@@ -38,7 +40,7 @@ export async function withWaitNotice<Result>(
 
 /** Host and port only: the rest of the URL may be secret. */
 function parseAddress(text: string): { name: string; address: net.NetConnectOpts } {
-  const url = new URL(splitHosts(text)[0]!);
+  const url = new URL(text);
   const host = url.searchParams.get("host") || decodeURIComponent(url.hostname).replace(/^\[|\]$/g, "") || "localhost";
   const port = Number(url.searchParams.get("port") || url.port || 5432);
   if (host.startsWith("/")) return { name: host, address: { path: `${host}/.s.PGSQL.${port}` } };
