@@ -1,13 +1,15 @@
 // The API without a worker: requests, reuse, uploads, cancel and retry.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
+import { waitFor } from "stillwake/testing";
 import { expect, it } from "vitest";
 import { claimJob } from "../../kit/test/support/api-server.ts";
 import { openSources, uploadKey } from "../src/stages/sources.ts";
 import { setUpClips } from "./support/clips.ts";
 
 const setup = await setUpClips({ env: { CLIP_SOURCE_MB: "1" } });
+// Where this process spools uploads, apart from other tests.
+process.env.TMPDIR = setup.folder;
 const { api, pool, stillwake, upload, request } = setup;
 const url = "https://media.example.com/films/talk%20one.mp4";
 const MANUAL = { worker: "manual-worker", pool: "clip", pipeline: "clip", lease: "10 minutes" };
@@ -31,7 +33,21 @@ it("stores the record and its job in one transaction", async () => {
 
 it("answers the clip that exists for the same request, also to many at once, unless fresh", async () => {
   const body = { source: { url }, start: 5, end: 8 };
-  const answers = await Promise.all(Array.from({ length: 8 }, () => api.post("/clips", body)));
+  // None can store its clip before all of them have looked for it.
+  await pool.query(
+    `create function public.hold() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock(20); return new; end';
+     create trigger hold before insert on clip.clips for each row execute function public.hold()`,
+  );
+  const blocker = await pool.connect();
+  await blocker.query("select pg_advisory_lock(20)");
+  const asked = Array.from({ length: 8 }, () => api.post("/clips", body));
+  const waiting =
+    "select count(*)::int as n from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database() and not l.granted";
+  await waitFor(async () => (await blocker.query(waiting)).rows[0].n >= 8, { timeout: 20_000, what: "eight requests" });
+  await blocker.query("select pg_advisory_unlock(20)");
+  blocker.release();
+  const answers = await Promise.all(asked);
+  await pool.query("drop trigger hold on clip.clips");
   expect(new Set(answers.map((answer) => answer.body.id)).size).toBe(1);
   expect(answers.map(({ status }) => status).sort()).toEqual([...Array(7).fill(200), 201]);
   expect((await request({ ...body, format: "webm" })).existing).toBe(false);
@@ -99,7 +115,7 @@ it("refuses an upload that is too large, empty, cut off or of another type, and 
   expect((await send(new Uint8Array(0))).body).toMatchObject({ status: 400, code: "INVALID_INPUT" });
   expect((await send(Buffer.from("<html>"), "text/html")).body).toMatchObject({ status: 415, code: "NOT_MEDIA" });
   expect((await pool.query("select count(*)::int as n from clip.uploads")).rows[0].n).toBe(before);
-  expect(fs.readdirSync(os.tmpdir()).filter((name) => name.startsWith("clip-upload-"))).toEqual([]);
+  expect(fs.readdirSync(setup.folder).filter((name) => name.startsWith("clip-upload-"))).toEqual([]);
 });
 
 it("cancels a clip, and runs it again on request", async () => {

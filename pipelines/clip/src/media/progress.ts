@@ -30,3 +30,7 @@ export function progressReader(seconds: number, verb: string, now: () => number 
     return { fraction, sentence: [verb, parts.filter(Boolean).join(", ")].filter(Boolean).join(": ") };
   };
 }
+
+export function formatMb(bytes: number): string {
+  return (bytes / 2 ** 20).toFixed(1);
+}

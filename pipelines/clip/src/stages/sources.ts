@@ -3,13 +3,14 @@ import { createHash } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream/promises";
+import { DownloadError, download } from "@stillwake/kit/http/download";
 import { type ArtifactStore, addressGuard, openStore, type StepHandle } from "stillwake/worker";
 import type { Input } from "../contract.ts";
 import { clipError } from "../failures.ts";
 import { type Media, probe } from "../media/probe.ts";
 import type { Programs } from "../media/programs.ts";
-import type { Settings, SourcesSettings } from "../settings.ts";
-import { download, formatMb } from "./download.ts";
+import { formatMb } from "../media/progress.ts";
+import type { Limits, Settings, SourcesSettings } from "../settings.ts";
 import { fetchPage } from "./ytdlp.ts";
 
 /** Checkpoint of the stage "resolve". */
@@ -80,7 +81,21 @@ export class Source {
   async #fetch(step: StepHandle, url: string): Promise<number> {
     const { allowAddresses, limits } = this.#settings;
     const guard = addressGuard({ allowHttp: true, allow: allowAddresses });
-    const direct = await download(step, url, FILE, guard, limits);
+    const direct = await download(url, path.join(await step.scratch(), FILE), {
+      guard,
+      signal: step.signal,
+      maxBytes: limits.sourceBytes,
+      silenceMs: limits.silenceMs,
+      userAgent: "stillwake-clip",
+      onProgress(done, total) {
+        const of = total === undefined ? "" : ` of ${formatMb(total)}`;
+        step.progress(total ? { done, total } : 0, `Downloading: ${formatMb(done)}${of} MB`);
+      },
+      onResume: (done, reason) =>
+        step.log.warning(`Connection lost after ${formatMb(done)} MB - resuming there`, { reason }),
+    }).catch((error) => {
+      throw error instanceof DownloadError ? explainDownload(error, limits) : error;
+    });
     if (direct) {
       if (await isPlaylist(path.join(await step.scratch(), FILE))) throw clipError("SOURCE_PLAYLIST");
       step.log.info(`Downloaded ${formatMb(direct.size)} MB`, { bytes: direct.size, resumed: direct.resumed });
@@ -148,4 +163,11 @@ async function isPlaylist(file: string): Promise<boolean> {
   } finally {
     await handle.close();
   }
+}
+
+function explainDownload(error: DownloadError, { sourceBytes }: Pick<Limits, "sourceBytes">) {
+  const { kind, reason } = error;
+  if (kind === "too large") return clipError("SOURCE_TOO_LARGE", { limit: `${formatMb(sourceBytes)} MB` }, error);
+  const codes = { "not found": "SOURCE_NOT_FOUND", forbidden: "SOURCE_FORBIDDEN", blocked: "SOURCE_BLOCKED" } as const;
+  return kind === "upstream" ? clipError("UPSTREAM_FAILURE", { reason }, error) : clipError(codes[kind], {}, error);
 }

@@ -7,8 +7,8 @@ import { findTool } from "@stillwake/kit/tools";
 import { type AddressGuard, ExecError, type StepHandle } from "stillwake/worker";
 import { clipError, isDiskFull } from "../failures.ts";
 import type { Programs } from "../media/programs.ts";
+import { formatMb } from "../media/progress.ts";
 import type { Settings } from "../settings.ts";
-import { formatMb, tooLarge } from "./download.ts";
 
 const FOLDER = "page";
 
@@ -50,10 +50,10 @@ export async function fetchPage(
   const names = await fs.readdir(folder);
   const name = names.find((one) => /^source\.\w{1,10}$/.test(one));
   // Over --max-filesize it exits with 0 and leaves no file.
-  if (name === undefined) throw tooLarge(limits.sourceBytes);
+  if (name === undefined) throw clipError("SOURCE_TOO_LARGE", { limit: `${formatMb(limits.sourceBytes)} MB` });
   const fetched = path.join(folder, name);
   const { size } = await fs.lstat(fetched);
-  if (size > limits.sourceBytes) throw tooLarge(limits.sourceBytes);
+  if (size > limits.sourceBytes) throw clipError("SOURCE_TOO_LARGE", { limit: `${formatMb(limits.sourceBytes)} MB` });
   await fs.rename(fetched, path.join(await step.scratch(), file));
   await fs.rm(folder, { recursive: true, force: true });
   return size;

@@ -1,11 +1,8 @@
-// Downloads the file at a URL. A connection that breaks or stays silent is resumed by Range; a page is reported to the caller, which
-// leaves it to yt-dlp.
+// Downloads the file at a URL of a user to a local file, in constant memory. A connection that breaks or stays silent is resumed by
+// Range. Addresses are checked by the guard; size and silence are limited.
 import fs, { type FileHandle } from "node:fs/promises";
-import path from "node:path";
-import { type GetResponse, guardedGet } from "@stillwake/kit/http/guarded-get";
-import { type AddressGuard, BlockedAddress, type StepHandle } from "stillwake/worker";
-import { clipError } from "../failures.ts";
-import type { Limits } from "../settings.ts";
+import { type AddressGuard, BlockedAddress } from "stillwake/worker";
+import { type GetResponse, guardedGet } from "./guarded-get.ts";
 
 export interface Download {
   size: number;
@@ -15,39 +12,50 @@ export interface Download {
 
 const MAX_RESUMES = 20;
 
-/** Undefined: the address is a page. `file` is created in the scratch directory. */
-export async function download(
-  step: StepHandle,
-  address: string,
-  file: string,
-  guard: AddressGuard,
-  limits: Pick<Limits, "sourceBytes" | "silenceMs">,
-): Promise<Download | undefined> {
-  const target = await fs.open(path.join(await step.scratch(), file), "w", 0o600);
-  const transfer = {
-    url: new URL(address),
-    done: 0,
-    total: undefined as number | undefined,
-    validator: "",
-    resumed: 0,
-  };
+export interface DownloadOptions {
+  guard: AddressGuard;
+  signal: AbortSignal;
+  maxBytes: number;
+  /** Longest time without a byte. */
+  silenceMs: number;
+  userAgent: string;
+  onProgress(done: number, total: number | undefined): void;
+  /** The connection was lost after `done` bytes. */
+  onResume(done: number, reason: string): void;
+}
+
+/** `reason`: for "upstream", in words such as "status 503". */
+export class DownloadError extends Error {
+  override readonly name = "DownloadError";
+  readonly kind: "not found" | "forbidden" | "blocked" | "too large" | "upstream";
+  readonly reason: string;
+
+  constructor(kind: DownloadError["kind"], reason: string, cause?: unknown) {
+    super(`The download failed: ${reason}`, cause === undefined ? undefined : { cause });
+    this.kind = kind;
+    this.reason = reason;
+  }
+}
+
+/** Undefined: the address is a page. Throws a DownloadError, or the error of the disk. */
+export async function download(address: string, file: string, options: DownloadOptions): Promise<Download | undefined> {
+  const target = await fs.open(file, "w", 0o600);
+  const transfer: Transfer = { url: new URL(address), done: 0, total: undefined, validator: "", resumed: 0 };
   try {
     for (let failures = 0; ; failures++) {
       const before = transfer.done;
       try {
-        const ended = await receive(step, transfer, target, guard, limits);
-        if (ended === "page") return undefined;
+        if ((await receive(transfer, target, options)) === "page") return undefined;
         return { size: transfer.done, resumed: transfer.resumed };
       } catch (error) {
-        step.signal.throwIfAborted();
+        options.signal.throwIfAborted();
         if (!(error instanceof Interrupted)) throw error;
-        // Bytes that arrived count as progress: only tries in vain are limited tightly.
-        if (transfer.done > before) failures = Math.min(failures, MAX_RESUMES);
-        if (transfer.done === 0 || failures >= MAX_RESUMES) throw upstream(error.reason, error.cause);
+        // Only tries without a single new byte in a row are limited.
+        if (transfer.done > before) failures = 0;
+        if (transfer.done === 0 || failures >= MAX_RESUMES)
+          throw new DownloadError("upstream", error.reason, error.cause);
         transfer.resumed += 1;
-        step.log.warning(`Connection lost after ${formatMb(transfer.done)} MB - resuming there`, {
-          reason: error.reason,
-        });
+        options.onResume(transfer.done, error.reason);
       }
     }
   } finally {
@@ -74,24 +82,19 @@ interface Transfer {
   resumed: number;
 }
 
-async function receive(
-  step: StepHandle,
-  transfer: Transfer,
-  target: FileHandle,
-  guard: AddressGuard,
-  limits: Pick<Limits, "sourceBytes" | "silenceMs">,
-): Promise<"whole" | "page"> {
+async function receive(transfer: Transfer, target: FileHandle, options: DownloadOptions): Promise<"whole" | "page"> {
+  const { guard, signal, maxBytes, silenceMs, userAgent } = options;
   const silence = new AbortController();
-  const timer = setTimeout(() => silence.abort(), limits.silenceMs);
+  const timer = setTimeout(() => silence.abort(), silenceMs);
   const resuming = transfer.done > 0;
   try {
     const response = await guardedGet(transfer.url, {
       guard,
-      signal: AbortSignal.any([step.signal, silence.signal]),
+      signal: AbortSignal.any([signal, silence.signal]),
       headers: {
         accept: "video/*, audio/*;q=0.8, */*;q=0.5",
         "accept-encoding": "identity",
-        "user-agent": "stillwake-clip",
+        "user-agent": userAgent,
         ...(resuming && { range: `bytes=${transfer.done}-` }),
         ...(resuming && transfer.validator && { "if-range": transfer.validator }),
       },
@@ -99,13 +102,13 @@ async function receive(
     const { body } = response;
     try {
       if (!resuming && isPage(response)) return "page";
-      beginPart(response, transfer, limits);
+      beginPart(response, transfer, maxBytes);
       for await (const chunk of body as AsyncIterable<Buffer>) {
         timer.refresh();
-        if (transfer.done + chunk.length > limits.sourceBytes) throw tooLarge(limits.sourceBytes);
+        if (transfer.done + chunk.length > maxBytes) throw tooLarge();
         await target.write(chunk, 0, chunk.length, transfer.done);
         transfer.done += chunk.length;
-        report(step, transfer);
+        options.onProgress(transfer.done, transfer.total);
       }
     } finally {
       body.destroy();
@@ -122,11 +125,7 @@ async function receive(
 }
 
 /** Checks the status, and from which byte this response continues. */
-function beginPart(
-  { status, headers }: GetResponse,
-  transfer: Transfer,
-  { sourceBytes }: Pick<Limits, "sourceBytes">,
-): void {
+function beginPart({ status, headers }: GetResponse, transfer: Transfer, maxBytes: number): void {
   const range = /^bytes (\d+)-\d+\/(\d+)$/.exec(headers["content-range"] ?? "");
   if (status === 206 && Number(range?.[1]) === transfer.done) {
     transfer.total = Number(range?.[2]);
@@ -135,49 +134,37 @@ function beginPart(
     transfer.done = 0;
     transfer.total = headers["content-length"] === undefined ? undefined : Number(headers["content-length"]);
   } else if (status === 404 || status === 410) {
-    throw clipError("SOURCE_NOT_FOUND");
+    throw new DownloadError("not found", `status ${status}`);
   } else if (status === 401 || status === 403) {
-    throw clipError("SOURCE_FORBIDDEN");
+    throw new DownloadError("forbidden", `status ${status}`);
   } else {
-    throw upstream(status === 429 ? "429, too many requests" : `status ${status}`, undefined);
+    throw new DownloadError("upstream", status === 429 ? "429, too many requests" : `status ${status}`);
   }
   transfer.validator = String(headers.etag?.startsWith("W/") ? "" : (headers.etag ?? headers["last-modified"] ?? ""));
-  if ((transfer.total ?? 0) > sourceBytes) throw tooLarge(sourceBytes);
+  if ((transfer.total ?? 0) > maxBytes) throw tooLarge();
 }
 
 function isPage({ status, headers }: GetResponse): boolean {
   return status === 200 && /^(text\/html|application\/xhtml\+xml)\b/i.test(headers["content-type"] ?? "");
 }
 
-function report(step: StepHandle, { done, total }: Transfer): void {
-  const of = total === undefined ? "" : ` of ${formatMb(total)}`;
-  step.progress(total ? { done, total } : 0, `Downloading: ${formatMb(done)}${of} MB`);
-}
-
 function toDownloadError(error: unknown, resuming: boolean): unknown {
   const { code = "", errors } = error as { code?: string; errors?: unknown[] };
   if (error instanceof BlockedAddress || errors?.some((one) => one instanceof BlockedAddress)) {
-    return clipError("SOURCE_BLOCKED", {}, error);
+    return new DownloadError("blocked", "the address is not allowed", error);
   }
-  if (code === "INVALID_URL" || code === "HTTPS_ONLY") return clipError("SOURCE_BLOCKED", {}, error);
+  if (code === "INVALID_URL" || code === "HTTPS_ONLY")
+    return new DownloadError("blocked", "the address is not allowed", error);
   if (/^(ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE|HPE_\w+)$/.test(code))
     return new Interrupted("connection lost", error);
-  if (code === "DNS_FAILED") return upstream("its name was not found", error);
-  if (code === "REDIRECT") return upstream("too many redirects", error);
+  if (code === "DNS_FAILED") return new DownloadError("upstream", "its name was not found", error);
+  if (code === "REDIRECT") return new DownloadError("upstream", "too many redirects", error);
   if (/^(E[A-Z]+|CERT_\w+|\w*(SSL|TLS|CERT)\w*)$/.test(code) && !/^(ENOSPC|EDQUOT|EIO|EFBIG)$/.test(code)) {
-    return resuming ? new Interrupted("no connection", error) : upstream("no connection", error);
+    return resuming ? new Interrupted("no connection", error) : new DownloadError("upstream", "no connection", error);
   }
   return error;
 }
 
-function upstream(reason: string, cause: unknown) {
-  return clipError("UPSTREAM_FAILURE", { reason }, cause);
-}
-
-export function tooLarge(bytes: number) {
-  return clipError("SOURCE_TOO_LARGE", { limit: `${formatMb(bytes)} MB` });
-}
-
-export function formatMb(bytes: number): string {
-  return (bytes / 2 ** 20).toFixed(1);
+function tooLarge(): DownloadError {
+  return new DownloadError("too large", "it is larger than the limit");
 }
