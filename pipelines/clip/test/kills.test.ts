@@ -19,7 +19,7 @@ const setup = await setUpClips({ maxAttempts: 20 });
 const media = await serveMedia();
 const { pool, stillwake } = setup;
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
-const RUNS = FULL ? 100 : 12;
+const RUNS = FULL ? 100 : 6;
 const STAGES = ["resolve", "clip", "upload", "asr", "finalize", "ready"] as const;
 
 /** When: before or after the checkpoint of a stage, or some milliseconds after the stage began. What: one process, or all. */

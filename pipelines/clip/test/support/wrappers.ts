@@ -56,5 +56,5 @@ function purposeOf(line: string): string | undefined {
   if (!/^\d+ ffmpeg /.test(line)) return undefined;
   if (line.includes("thumbnail-work")) return "thumbnail";
   if (line.includes("captioned-work")) return "captions";
-  return line.includes("speech.wav") ? "audio" : "clip";
+  return line.includes("speech.pcm") ? "audio" : "clip";
 }
