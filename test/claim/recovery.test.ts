@@ -86,8 +86,9 @@ describe("recovery", () => {
       await server.stop();
       server = await startPostgres({ dir: path.join(dir, "data") });
       await withClient(server.url, async (own) => {
-        // As after an outage that was longer than the lease.
-        await own.query("update stillwake.leases set until = stillwake.now() - interval '1 second'");
+        // As after an outage that was longer than the lease, which was last extended before the restart.
+        await own.query(`update stillwake.leases
+          set until = stillwake.now() - interval '50 milliseconds', span = stillwake.now() - interval '50 milliseconds' - claimed_at`);
         expect(await first(own, "select stillwake.recover()", [])).toBe(0);
         await travel(own, "61s");
         expect(await first(own, "select stillwake.recover()", [])).toBe(1);
