@@ -76,23 +76,21 @@ async function survive({ what, synchronous, seconds, lease }: Outage): Promise<{
     await job.step("after", () => void run(job.id, "after"));
   });
   await stillwake.register(work);
-  const workers = [];
-  for (let number = 0; number < WORKERS; number++) {
-    const worker = await startRecordedWorker({
-      url: proxy.url,
-      name: `w${number}`,
-      pipelines: [implementation],
-      slots: (JOBS / WORKERS) * 1.5,
-      lease,
-    });
+  const start = async (url: string, name: string) => {
+    const pipelines = [implementation];
+    const worker = await startRecordedWorker({ url, name, pipelines, slots: (JOBS / WORKERS) * 1.5, lease });
     await worker.waitForEvent("hints.ready");
-    workers.push(worker);
-  }
+    return worker;
+  };
+  const workers = await Promise.all(Array.from({ length: WORKERS }, (_, number) => start(proxy.url, `w${number}`)));
   const jobs = await stillwake.enqueueMany(
     work,
     Array.from({ length: JOBS }, () => ({})),
   );
   await waitFor(() => runs.size === JOBS, { timeout: 30_000, what: "all jobs to run" });
+  // It has no job, is cut off like the others, and is back first.
+  await using early = await faultProxy(server.primary.url);
+  const idle = await start(early.url, "idle");
   await Promise.all(
     workers.map(async ({ worker, waitForEvent }) => {
       if (worker.health().active > 0) await waitForEvent("heartbeat", { after: performance.now() });
@@ -101,8 +99,10 @@ async function survive({ what, synchronous, seconds, lease }: Outage): Promise<{
 
   if (what === "synchronous standby away") await server.standby.kill();
   else {
-    proxy.mode = "refuse";
-    proxy.reset();
+    for (const each of [proxy, early]) {
+      each.mode = "refuse";
+      each.reset();
+    }
     if (what !== "network cut") await server.primary.kill();
   }
   // The duration of the outage is tested. The steps end in its first half, and cannot be stored.
@@ -114,7 +114,11 @@ async function survive({ what, synchronous, seconds, lease }: Outage): Promise<{
   if (what === "promotion") {
     await server.promote();
     proxy.target = server.standby.url;
+    early.target = server.standby.url;
   }
+  const backAt = performance.now();
+  early.mode = "pass";
+  await idle.waitForEvent("claim.empty", { after: backAt, timeout: 30_000 });
   proxy.mode = "pass";
 
   const client = await connect(proxy.target);
@@ -126,7 +130,7 @@ async function survive({ what, synchronous, seconds, lease }: Outage): Promise<{
   await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "60s" })));
   const { rows } = await client.query("select sum(crashes)::int as crashes from stillwake.jobs");
   const repeated = [...runs.values()].reduce((sum, count) => sum + count - 1, 0);
-  await Promise.all(workers.map(({ worker }) => worker.stop()));
+  await Promise.all([...workers, idle].map(({ worker }) => worker.stop()));
   return { crashes: rows[0].crashes, repeated };
 }
 

@@ -88,10 +88,16 @@ describe("while a transaction of the application stays open", () => {
     const worker = await startRecordedWorker({ name: "ends", ...options });
     const changed = await stillwake.enqueue("ends", {});
     await worker.waitForEvent("attempt.started");
+    const beside = await stillwake.enqueue("ends", {});
+    await worker.waitForEvent("attempt.started", { times: 2 });
     const application = await connect(database.url);
     await application.query("begin");
     await application.query("select stillwake.signal($1, 'note')", [changed.id]);
+    // Both end at once, and are settled in one statement.
     ends.resolve();
+    const endedAt = performance.now();
+    expect(await stillwake.wait(beside.id, { timeout: "20s" })).toMatchObject({ state: "completed", attempt: 1 });
+    expect(performance.now() - endedAt).toBeLessThan(MAX_STALL_MS);
     // Longer than a lease in all: settlements that share a statement with that of the locked job are sent without it.
     const took: number[] = [];
     for (const from = performance.now(); performance.now() - from < 4000; ) {

@@ -17,12 +17,6 @@ export const mutants = [
     new: "perform from stillwake.leases where id = v_lease for update;",
   },
   {
-    name: "an open transaction of the application does not keep recovery from its job",
-    killedBy: "test/model/model.test.ts",
-    old: "perform from stillwake.leases where id = v_lease for key share;",
-    new: "",
-  },
-  {
     name: "cancelling a running job ends it at once",
     killedBy: "test/model/model.test.ts",
     old: `    perform stillwake.hint_worker(v_job.worker);
