@@ -57,7 +57,14 @@ it.skipIf(MINUTES === 0)(
           return { name: `${n} ${act}`, act, ms: Math.floor(own() * 3000) };
         });
         const input = { observer: observer.url, urls: database.directUrls, steps };
-        const { id } = await stillwake.enqueue("soak", input, { idempotencyKey: `${SEED}-${number}` });
+        const options = { idempotencyKey: `${SEED}-${number}` };
+        // A caller repeats what was not acknowledged, such as while the disk is full.
+        const enqueue = () => stillwake.enqueue("soak", input, options).catch(() => undefined);
+        const { id } = await waitFor(enqueue, {
+          timeout: 120_000,
+          interval: 200,
+          what: "an enqueue to be acknowledged",
+        });
         enqueued.push(id);
         await pause(between(100, 400));
       }

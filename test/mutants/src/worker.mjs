@@ -39,7 +39,7 @@ export const mutants = [
   {
     name: "the lines of a step are sent beside its checkpoint",
     killedBy: "test/attempt/step-lines.test.ts",
-    only: "the lines of a step wait in the buffer",
+    only: "no checkpoint is stored while",
     file: "src/worker/keeper/write-buffer.ts",
     old: "if (pending.size === 0) return write([]);",
     new: "if (pending.size >= 0) return write([]);",
@@ -47,7 +47,7 @@ export const mutants = [
   {
     name: "the last line of a step is written after its checkpoint",
     killedBy: "test/attempt/step-lines.test.ts",
-    only: "the checkpoint of a step is stored",
+    only: "the last line of a step",
     edits: [
       { file: "src/worker/attempt/steps.ts", old: "      writeEnd(result);\n", new: "" },
       {
@@ -60,7 +60,7 @@ export const mutants = [
   {
     name: "a transaction commits a step before its lines are stored",
     killedBy: "test/attempt/step-lines.test.ts",
-    only: "a step in a transaction is stored",
+    only: "a transaction commits its checkpoint after",
     file: "src/worker/attempt/tx-step.ts",
     old: "await attempt.flushBeforeCommit();",
     new: "",
