@@ -1,15 +1,20 @@
 // Log lines, their data, and progress: the log writer alone where time and size matter, and through a worker into Postgres.
+import pg from "pg";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { pipeline } from "../../src/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
 import { LogWriter } from "../../src/worker/attempt/log-writer.ts";
-import { implement, type JobContext } from "../../src/worker/index.ts";
+import { implement, type JobContext, type StepHandle, type WorkerOptions } from "../../src/worker/index.ts";
 import { Redactor } from "../../src/worker/redact/redact.ts";
 import type { LogLine, Port, Progress } from "../../src/worker/runner/port.ts";
+import { cleanUp } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
+import { installFaults } from "../support/database/sql-faults.ts";
 import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const { run, start, stillwake, until, logs: readLogs } = await inProcessFixture();
+const { database, name, run, start, stillwake, until, logs: readLogs } = await inProcessFixture();
 const once = { retry: { attempts: 1 } };
 
 describe("a line of the log", () => {
@@ -357,5 +362,77 @@ describe("the progress of a completed job", () => {
       throw new Error("broken");
     });
     expect(job.progress).toMatchObject({ done: 40, total: 100 });
+  });
+});
+
+describe("the lines of a kept step", async () => {
+  const client = await connect(database.url);
+  const faults = await installFaults(client, ["append_logs"], ["53100"]);
+  const ofStep = ["Started", "Working", "Finished with 1"];
+  const linesOf = async (id: string) => (await readLogs(id)).flatMap(({ step, message }) => (step ? [message] : []));
+  const texts = { start: "Started", end: (result: number) => `Finished with ${result}` };
+  const startJob = async (options: Partial<WorkerOptions>, code: (job: JobContext) => Promise<unknown>) => {
+    const contract = pipeline(name(), { retry: { attempts: 5, crashes: 5, initial: "1ms", max: "1ms" } });
+    const { id } = await stillwake.enqueue(contract, null);
+    await start([implement(contract, code)], options);
+    return id;
+  };
+  const oneStep = (job: JobContext) =>
+    job.step("work", texts, (step: StepHandle) => {
+      step.log.info("Working");
+      return 1;
+    });
+
+  it("are stored before its checkpoint, or with it", async () => {
+    await faults.once("append_logs", "53100", "before", 1_000_000);
+    const id = await startJob({}, oneStep);
+    const retried = async () => (await faults.raised())["53100"]! >= 5;
+    await waitFor(retried, { timeout: 20_000, what: "the lines to be refused a few times" });
+    const { rows } = await client.query("select step from stillwake.checkpoints where job_id = $1", [id]);
+    expect(rows).toEqual([]);
+    await faults.none();
+    expect((await stillwake.wait(id, { timeout: "20s" })).attempt).toBe(1);
+    expect(await linesOf(id)).toEqual(ofStep);
+  });
+
+  const crashOnce = () => {
+    let crashed = false;
+    return (point: "before" | "after") => {
+      const crashes = point === "after" && !crashed;
+      crashed ||= crashes;
+      return crashes;
+    };
+  };
+
+  it("are all there when the attempt ends right after its checkpoint", async () => {
+    const id = await startJob({ crash: crashOnce() }, oneStep);
+    expect((await stillwake.wait(id, { timeout: "20s" })).crashes).toBe(1);
+    expect(await linesOf(id)).toEqual(ofStep);
+  });
+
+  it("are stored before a transaction commits its checkpoint", async () => {
+    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+    cleanUp(() => pool.end());
+    const stored: string[] = [];
+    const begin = async (use: (tx: pg.PoolClient) => Promise<unknown>) => {
+      const tx = await pool.connect();
+      await tx.query("begin");
+      await use(tx);
+      // Before the commit, by another connection.
+      const { rows } = await client.query(
+        "select message from stillwake.logs where step = 'in a transaction' order by seq",
+      );
+      stored.push(...rows.map(({ message }) => message));
+      await tx.query("commit");
+      tx.release();
+    };
+    const id = await startJob({}, (job) =>
+      job.tx("in a transaction", texts, begin, (_: pg.PoolClient, step: StepHandle) => {
+        step.log.info("Working");
+        return 1;
+      }),
+    );
+    await stillwake.wait(id, { timeout: "20s" });
+    expect(stored).toEqual(ofStep);
   });
 });

@@ -1,16 +1,11 @@
 // A step that has a checkpoint is not run again, so it does not write its log lines again either: they must be stored
 // with the checkpoint or before it, whatever is killed and whenever.
 import path from "node:path";
-import pg from "pg";
 import { describe, expect, it } from "vitest";
-import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { implement, type JobContext, type StepHandle, type WorkerOptions } from "../../src/worker/index.ts";
-import { cleanUp } from "../support/cleanup.ts";
 import { installFaults } from "../support/database/sql-faults.ts";
 import { ROOT } from "../support/processes/build.ts";
 import { processFixture } from "../support/processes/process-fixture.ts";
-import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const SENTENCES = path.join(ROOT, "test/fixtures/pipelines/sentences.mjs");
@@ -64,74 +59,6 @@ describe("the lines of a kept step are there", () => {
     const job = await stillwake.wait(id, { timeout: "60s" });
     expect(job.crashes).toBe(1);
     expect(await linesOfKeptStep(id)).toEqual(lines);
-  });
-});
-
-describe("in the worker's own process", () => {
-  const texts = { start: "Started", end: (result: number) => `Finished with ${result}` };
-  const run = async (name: string, options: Partial<WorkerOptions>, code: (job: JobContext) => Promise<unknown>) => {
-    const contract = pipeline(name, { pool: name, retry: { attempts: 5, crashes: 5, initial: "1ms", max: "1ms" } });
-    const { id } = await stillwake.enqueue(contract, null);
-    await startRecordedWorker({ url: database.url, pool: name, pipelines: [implement(contract, code)], ...options });
-    return id;
-  };
-  const oneStep = (job: JobContext) =>
-    job.step("work", texts, (step: StepHandle) => {
-      step.log.info("Working");
-      return 1;
-    });
-
-  it("no checkpoint is stored while the lines of its step cannot be", async () => {
-    await faults.once("append_logs", "53100", "before", 1_000_000);
-    const id = await run("unstored", {}, oneStep);
-    const retried = async () => (await faults.raised())["53100"]! >= 5;
-    await waitFor(retried, { timeout: 20_000, what: "the lines to be refused a few times" });
-    const { rows } = await client.query("select step from stillwake.checkpoints where job_id = $1", [id]);
-    expect(rows).toEqual([]);
-    await faults.none();
-    expect((await stillwake.wait(id, { timeout: "20s" })).attempt).toBe(1);
-    expect(await linesOfKeptStep(id)).toEqual(ofStep);
-  });
-
-  const crashOnce = () => {
-    let crashed = false;
-    return (point: "before" | "after") => {
-      const crashes = point === "after" && !crashed;
-      crashed ||= crashes;
-      return crashes;
-    };
-  };
-
-  it("the last line of a step is there when the attempt ends right after its checkpoint", async () => {
-    const id = await run("ended", { crash: crashOnce() }, oneStep);
-    expect((await stillwake.wait(id, { timeout: "20s" })).crashes).toBe(1);
-    expect(await linesOfKeptStep(id)).toEqual(ofStep);
-  });
-
-  it("a transaction commits its checkpoint after the lines of its step are stored", async () => {
-    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
-    cleanUp(() => pool.end());
-    const stored: string[] = [];
-    const begin = async (use: (tx: pg.PoolClient) => Promise<unknown>) => {
-      const tx = await pool.connect();
-      await tx.query("begin");
-      await use(tx);
-      // Before the commit, by another connection.
-      const { rows } = await client.query(
-        "select message from stillwake.logs where step = 'in a transaction' order by seq",
-      );
-      stored.push(...rows.map(({ message }) => message));
-      await tx.query("commit");
-      tx.release();
-    };
-    const id = await run("committed", {}, (job) =>
-      job.tx("in a transaction", texts, begin, (_: pg.PoolClient, step: StepHandle) => {
-        step.log.info("Working");
-        return 1;
-      }),
-    );
-    await stillwake.wait(id, { timeout: "20s" });
-    expect(stored).toEqual(ofStep);
   });
 });
 

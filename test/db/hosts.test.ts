@@ -10,8 +10,7 @@ import { connect, openStillwake } from "../support/database/connections.ts";
 import { type ReplicatedServer, startReplicatedServer } from "../support/database/replicated-server.ts";
 import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage } from "../support/processes/build.ts";
-import { runCli } from "../support/processes/cli.ts";
+import { runCommand } from "../support/processes/cli-in-process.ts";
 import { waitDatabaseTime } from "../support/processes/fault-checks.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
@@ -93,13 +92,12 @@ describe("with a primary and a standby", () => {
   });
 
   it("commands find the primary", async () => {
-    buildPackage();
     const servers = await startReplicatedServer({ synchronous: true });
-    const migrated = await runCli(["migrate", "--url", urlOf(servers)]);
+    const migrated = await runCommand(["migrate", "--url", urlOf(servers)]);
     expect(migrated).toMatchObject({ code: 0, stderr: "" });
-    const doctor = await runCli(["doctor", "--url", urlOf(servers), "--json"]);
+    const doctor = await runCommand(["doctor", "--url", urlOf(servers), "--json"]);
     expect(doctor.stdout).toContain(`127.0.0.1:${new URL(servers.primary.url).port}`);
-    const jobs = await runCli(["jobs", "--url", urlOf(servers), "--json"]);
+    const jobs = await runCommand(["jobs", "--url", urlOf(servers), "--json"]);
     expect(jobs).toMatchObject({ code: 0, stderr: "" });
   });
 

@@ -38,16 +38,16 @@ export const mutants = [
   },
   {
     name: "the lines of a step are sent beside its checkpoint",
-    killedBy: "test/attempt/step-lines.test.ts",
-    only: "no checkpoint is stored while",
+    killedBy: "test/attempt/log-writer.test.ts",
+    only: "the lines of a kept step are stored before its checkpoint",
     file: "src/worker/keeper/write-buffer.ts",
     old: "if (pending.size === 0) return write([]);",
     new: "if (pending.size >= 0) return write([]);",
   },
   {
     name: "the last line of a step is written after its checkpoint",
-    killedBy: "test/attempt/step-lines.test.ts",
-    only: "the last line of a step",
+    killedBy: "test/attempt/log-writer.test.ts",
+    only: "the lines of a kept step are all there",
     edits: [
       { file: "src/worker/attempt/steps.ts", old: "      writeEnd(result);\n", new: "" },
       {
@@ -59,8 +59,8 @@ export const mutants = [
   },
   {
     name: "a transaction commits a step before its lines are stored",
-    killedBy: "test/attempt/step-lines.test.ts",
-    only: "a transaction commits its checkpoint after",
+    killedBy: "test/attempt/log-writer.test.ts",
+    only: "the lines of a kept step are stored before a transaction",
     file: "src/worker/attempt/tx-step.ts",
     old: "await attempt.flushBeforeCommit();",
     new: "",
