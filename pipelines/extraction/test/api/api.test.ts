@@ -171,7 +171,7 @@ describe("an extraction", () => {
       await claimJob(pool, crashed);
       expect((await api.get(`/projects/${id}`)).body.status).toBe("extracting");
       // No lease anywhere is valid, so the first call takes it for an outage of the database.
-      for (const time of ["10m", "1m"]) {
+      for (const time of ["10m", "1m"] as const) {
         await travel(pool, time);
         await stillwake.watchdog();
       }
