@@ -59,7 +59,7 @@ async function busy(dashboard: Dashboard): Promise<ScenarioIds> {
   await sw.enqueue(pipelines.transcribe, { talk: "opening" }, { priority: 10 });
   await sw.enqueue(pipelines.transcribe, { talk: "closing" });
   const later = await sw.enqueue(pipelines.clip, { video: "https://videos.example.com/later.mp4" }, { delay: "2h" });
-  await sw.enqueue(pipelines.extraction, { projectId: "shop", repository: "acme/shop" });
+  await sw.enqueue(pipelines.extraction, { projectId: "shop", repository: "acme/shop" }, { tenant: "acme" });
   const paused = await sw.enqueue(pipelines.clip, { video: "https://videos.example.com/paused.mp4" });
   await sw.pause(paused.id, { by: "maria", reason: "The rights are not cleared yet" });
   const cancelled = await sw.enqueue(pipelines.clip, { video: "https://videos.example.com/wrong.mp4" });
