@@ -93,10 +93,10 @@ describe("with a primary and a standby", () => {
 
   it("commands find the primary", async () => {
     const servers = await startReplicatedServer({ synchronous: true });
-    const migrated = await runCommand(["migrate", "--url", urlOf(servers)]);
-    expect(migrated).toMatchObject({ code: 0, stderr: "" });
     const doctor = await runCommand(["doctor", "--url", urlOf(servers), "--json"]);
     expect(doctor.stdout).toContain(`127.0.0.1:${new URL(servers.primary.url).port}`);
+    const migrated = await runCommand(["migrate", "--url", urlOf(servers)]);
+    expect(migrated).toMatchObject({ code: 0, stderr: "" });
     const jobs = await runCommand(["jobs", "--url", urlOf(servers), "--json"]);
     expect(jobs).toMatchObject({ code: 0, stderr: "" });
   });
