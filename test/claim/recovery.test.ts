@@ -72,6 +72,27 @@ describe("recovery", () => {
     expect((await readJob(client, bad.job)).failure.code).toBe("POISONED");
   });
 
+  it("of absent workers skips a job that cannot be recovered, and recovers the others", async () => {
+    const { url } = await freshDatabase();
+    const own = await connect(url);
+    const jobs = await prepareJobs(own);
+    const bad = await jobs.startJob("frail");
+    await enqueue(own, "sturdy");
+    const good = await jobs.take("w1");
+    // No session holds these keys.
+    await own.query("update stillwake.leases set presence = case id when $1 then 7001 else 7002 end", [bad.lease]);
+    await own.query(`
+      create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'no room for it'; end $$`);
+    await own.query(
+      "create trigger refuse before insert on stillwake.ended_jobs for each row execute function pg_temp.refuse()",
+    );
+    const recoverAbsent = () => first(own, "select recovered from stillwake.recover_absent(null, '0')", []);
+    expect([await recoverAbsent(), await recoverAbsent()]).toEqual([0, 1]);
+    expect((await readJob(own, good.job)).state).toBe("queued");
+    expect((await readJob(own, bad.job)).state).toBe("running");
+    expect(await first(own, "select presence from stillwake.leases", [])).toBeNull();
+  });
+
   it("gives every worker the length of its lease after an outage of Postgres, before its jobs count as lost", async () => {
     const dir = temporaryDirectory("away");
     fs.chmodSync(dir, 0o755);
@@ -141,14 +162,48 @@ describe("recovery after outages", () => {
     expect(await readJob(client, held.job)).toMatchObject({ state: "queued", crashes: 1 });
   });
 
-  it("does not wait when another worker has extended its lease meanwhile", async () => {
+  it("waits for a caller that was cut off, also while the lease of another worker is still valid", async () => {
+    const late = await startJob();
+    await travel(client, "5s");
+    await enqueue(client, "sturdy");
+    const valid = await take("w2");
+    await travel(client, "5001ms");
+    const recoverUnsure = () =>
+      first(client, "select stillwake.recover(p_except => array[$1, null]::uuid[])", [valid.lease]);
+    expect(await recoverUnsure()).toBe(0);
+    await writes.heartbeat!.send(client, late);
+    await travel(client, "9s");
+    expect(await recoverUnsure()).toBe(0);
+    expect(await readJob(client, late.job)).toMatchObject({ state: "running", crashes: 0 });
+    await settle(client, late, outcomes.completed);
+    await settle(client, valid, outcomes.completed);
+  });
+
+  it("gives the length of a lease from when a restarted server can be used, however long its start took", async () => {
+    const { url } = await freshDatabase();
+    const own = await connect(url);
+    const jobs = await prepareJobs(own);
+    await travel(own, "-1h");
+    const held = await jobs.startJob();
+    // As if this server had been started after the last heartbeat, and no call had noticed it.
+    await own.query("delete from stillwake.outages");
+    await travel(own, "3h");
+    expect(await first(own, "select stillwake.recover()", [])).toBe(0);
+    await travel(own, "10s");
+    expect(await first(own, "select stillwake.recover()", [])).toBe(0);
+    await travel(own, "1ms");
+    expect(await first(own, "select stillwake.recover()", [])).toBe(1);
+    expect(await readJob(own, held.job)).toMatchObject({ state: "queued", crashes: 1 });
+  });
+
+  it("does not wait for a caller that was connected all the time", async () => {
     const dead = await startJob();
     await enqueue(client, "sturdy");
     const living = await take("w2");
     await travel(client, "5s");
     await writes.heartbeat!.send(client, living);
     await travel(client, "5001ms");
-    expect(await first(client, "select stillwake.recover(p_except => '{null}')", [])).toBe(1);
+    expect(await first(client, "select stillwake.recover()", [])).toBe(1);
     expect((await readJob(client, dead.job)).state).toBe("queued");
   });
 

@@ -100,14 +100,14 @@ function mayLive(world: World, { until, span }: Lease): boolean {
   return world.now <= first + span && Number.isFinite(first);
 }
 
-/** `silence`: no lease anywhere being valid counts as an outage, once after each heartbeat or claim. */
+/** `silence`: an expired lease counts as an outage, once after each of its heartbeats. */
 function noteOutage(world: World, silence: boolean): void {
   if (world.promoted) world.outages.push(world.now);
   world.promoted = false;
-  const leases = [...world.leases.values()];
-  if (!silence || leases.some(({ until }) => until >= world.now)) return;
+  if (!silence) return;
+  const expired = [...world.leases.values()].filter(({ until }) => until < world.now);
   const isCovered = ({ until, span }: Lease) => world.outages.some((endedAt) => endedAt > until - span);
-  if (!leases.every(isCovered)) world.outages.push(world.now);
+  if (!expired.every(isCovered)) world.outages.push(world.now);
 }
 
 /** `locked`: a lease that an open transaction of the application keeps from being recovered. */

@@ -100,8 +100,9 @@ begin
 end
 $$;
 
--- Records the end of an outage that is not recorded yet: the server was started or promoted, or, with p_silence, no lease
--- anywhere is valid. Only the first outage after the last heartbeat of a lease counts for it (see may_live()): what was
+-- Records the end of an outage that is not recorded yet: the server was started or promoted, or, with p_silence, a lease has
+-- expired. It ends now: a server that was started may have been busy with its recovery, and a standby does not record
+-- when it was promoted. Only the first outage after the last heartbeat of a lease counts for it (see may_live()): what was
 -- dead before an outage is not kept by the next ones.
 create or replace function stillwake.note_outage(p_silence boolean) returns void
 language plpgsql as $$
@@ -109,18 +110,15 @@ declare
   v_now      timestamptz := stillwake.now();
   v_timeline text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
   v_started  timestamptz := pg_postmaster_start_time();
-  v_last     text;
 begin
   if not exists (select from stillwake.outages o where o.timeline = v_timeline and o.started_at = v_started) then
-    select o.timeline into v_last from stillwake.outages o order by o.ended_at desc limit 1;
-    delete from stillwake.outages o where o.ended_at < v_now - interval '7 days';
-    -- A promoted standby was started long before its promotion, whose time it does not record.
-    insert into stillwake.outages (ended_at, timeline, started_at)
-    values (case when v_last <> v_timeline then v_now else v_started end, v_timeline, v_started)
+    insert into stillwake.outages (ended_at, timeline, started_at) values (v_now, v_timeline, v_started)
     on conflict (ended_at) do update set timeline = excluded.timeline, started_at = excluded.started_at;
   end if;
-  if p_silence and not exists (select from stillwake.leases l where l.until >= v_now)
-    and exists (select from stillwake.leases l where not exists (select from stillwake.outages o where o.ended_at > l.until - l.span)) then
+  if p_silence and exists (select from stillwake.leases l
+    where l.until < v_now and not exists (select from stillwake.outages o where o.ended_at > l.until - l.span)) then
+    delete from stillwake.outages o where o.ended_at < v_now - interval '7 days'
+      and exists (select from stillwake.outages n where n.started_at = v_started and n.ended_at > o.ended_at);
     insert into stillwake.outages (ended_at, timeline, started_at) values (v_now, v_timeline, v_started) on conflict do nothing;
   end if;
 end
@@ -138,7 +136,7 @@ $$;
 -- Requeues the jobs of at most p_limit expired leases, at most p_jobs jobs, or fails those that reached their crash
 -- limit. Returns the number of jobs. After an outage every worker has the length of its lease to heartbeat first.
 -- p_except: leases of the caller. A null among them, or instead of them: the caller cannot tell whether workers could
--- reach the database while leases expired; if no lease anywhere is valid, it counts as an outage.
+-- reach the database while leases expired; that counts as an outage.
 -- Locks: leases, skipping locked ones (a worker that is writing at this moment is alive); then their jobs.
 create or replace function stillwake.recover(p_limit integer default 100, p_pool text default null,
   p_jobs integer default 1000, p_except uuid[] default '{}') returns integer
@@ -169,7 +167,7 @@ begin
       raise;
     when others then
       raise warning 'Lease % of worker % cannot be recovered: %', v_lease.id, v_lease.worker, sqlerrm;
-      update stillwake.leases set until = v_now + span where id = v_lease.id;
+      update stillwake.leases set until = v_now + span, presence = null where id = v_lease.id;
     end;
   end loop;
   return v_count;
@@ -207,7 +205,16 @@ begin
       if v_lease.absent_since is null then
         update stillwake.leases set absent_since = v_now where id = v_lease.id;
       elsif v_lease.absent_since <= v_now - p_grace then
-        recovered := recovered + stillwake.recover_lease(v_lease, 1000);
+        -- As in recover(): one job must not block the others.
+        begin
+          recovered := recovered + stillwake.recover_lease(v_lease, 1000);
+        exception
+        when deadlock_detected or serialization_failure then
+          raise;
+        when others then
+          raise warning 'Lease % of worker % cannot be recovered: %', v_lease.id, v_lease.worker, sqlerrm;
+          update stillwake.leases set presence = null where id = v_lease.id;
+        end;
       end if;
     end loop;
   end loop;

@@ -85,6 +85,8 @@ begin
   count := stillwake.complete_by_progress(1000);
   note := 'jobs that had nothing left to do';
   return next;
+  perform stillwake.check_free_keys(f.pool, 1000, stillwake.now())
+  from (select distinct pool from stillwake.free_keys where check_at <= stillwake.now()) f;
   for act, count, note in
     select 'admitted', f.admitted, format('to key %s of %s', f.key, f.pipeline) from stillwake.fill_free_keys() f where f.admitted > 0
   loop

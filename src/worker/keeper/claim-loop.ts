@@ -252,7 +252,8 @@ export class ClaimLoop {
       isRejection(error) || isLocked(error) || (finished.length > 1 && this.#failures >= MAX_FAILED_ROUNDS);
     if (finished.length > 0 && separately) {
       await Promise.all(finished.map((attempt) => this.#settleAlone(attempt)));
-      return;
+      if (!finished.some((attempt) => this.#finished.includes(attempt))) return;
+      finished = [];
     }
     this.#options.events.emit({ kind: "claim.failed", message: (error as Error).message });
     if (isGone) {

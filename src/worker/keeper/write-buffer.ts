@@ -160,14 +160,15 @@ export class WriteBuffer {
     const { database } = this.#options;
     const jobs = [...new Set(calls.map(({ job }) => job))];
     try {
-      return await this.#withLines(jobs, (lines) => saveCheckpoints(database, calls, lines));
+      return await this.#withLines(jobs, (lines) => saveCheckpoints(database, calls, lines), "apart");
     } catch (error) {
-      if (calls.length === 1) throw error;
+      // Not awaited here: other batches need this one's turn.
       if (isLocked(error)) {
         const saveLater = async (call: CheckpointCall) =>
           (await this.#withLines([call.job], (lines) => saveCheckpoints(database, [call], lines)))[0]!;
         return calls.map((call) => ({ later: saveLater(call) }));
       }
+      if (calls.length === 1) throw error;
       const alone = calls.map((call) => saveCheckpoints(database, [call]).catch((rejection) => [rejection]));
       return (await Promise.all(alone)).flat();
     }
@@ -175,10 +176,14 @@ export class WriteBuffer {
 
   /**
    * Makes a write that must not exist without the lines that these jobs have written before. It receives those that are
-   * not stored yet, for its own transaction. Of several jobs one may be locked by a transaction that stays open: then the
-   * lines of each are sent apart, and the error is thrown.
+   * not stored yet, for its own transaction. A job may be locked by a transaction that stays open: that is waited for, or
+   * with "apart" the lines of each job are sent apart, and the error is thrown.
    */
-  async #withLines<Result>(jobs: string[], write: (lines: LogBatch[]) => Promise<Result>): Promise<Result> {
+  async #withLines<Result>(
+    jobs: string[],
+    write: (lines: LogBatch[]) => Promise<Result>,
+    whenLocked: "wait" | "apart" = "wait",
+  ): Promise<Result> {
     const pending = new Set(jobs.flatMap((job) => this.#unstored(job) ?? []));
     if (pending.size === 0) return write([]);
     // Another statement may take lines of one job while this one waits for those of another.
@@ -190,7 +195,7 @@ export class WriteBuffer {
       return await write(lines);
     } catch (error) {
       if (error instanceof LeaseLost || lines.length === 0) throw error;
-      if (isLocked(error) && jobs.length > 1) {
+      if (isLocked(error) && whenLocked === "apart") {
         for (const [index, done] of finish.splice(0).entries()) void this.#appendLater(lines[index]!, done);
         throw error;
       }

@@ -67,8 +67,8 @@ export const mutants = [
   {
     name: "a promotion does not count as an outage",
     killedBy: "test/model/model.test.ts",
-    old: "values (case when v_last <> v_timeline then v_now else v_started end,",
-    new: "values (v_started,",
+    old: "o.timeline = v_timeline and o.started_at = v_started",
+    new: "o.started_at = v_started",
   },
   {
     name: "every restart keeps the leases of workers that were dead before",
@@ -82,8 +82,20 @@ export const mutants = [
   },
   {
     name: "leases are never recovered while no worker extends one",
-    old: " and exists (select from stillwake.leases l where not exists (select from stillwake.outages o where o.ended_at > l.until - l.span)) then\n    insert",
-    new: " then\n    delete from stillwake.outages; insert",
+    old: "where l.until < v_now and not exists (select from stillwake.outages o where o.ended_at > l.until - l.span)) then",
+    new: "where l.until < v_now) then\n    delete from stillwake.outages;",
+  },
+  {
+    name: "a restart counts from the start of the server, not from when it can be used",
+    only: "from when a restarted server can be used",
+    old: "values (v_now, v_timeline, v_started)\n    on conflict",
+    new: "values (v_started, v_timeline, v_started)\n    on conflict",
+  },
+  {
+    name: "one job that cannot be recovered keeps absent workers from being noticed",
+    only: "of absent workers skips",
+    old: "          update stillwake.leases set presence = null where id = v_lease.id;",
+    new: "          raise;",
   },
   {
     name: "the first late heartbeat after an outage exposes the other workers",
