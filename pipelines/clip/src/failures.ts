@@ -21,6 +21,8 @@ const FAILURES = {
   RANGE_PAST_END: "The range begins at {start} s but the video ends at {end} s - choose an earlier range",
   PAGE_UNSUPPORTED: "No video was found on this page - use the address of a video file, or upload the file",
   YTDLP_MISSING: "This address is a page, and yt-dlp is not installed on the worker - use the address of a video file",
+  YTDLP_OLD:
+    "This address is a page, and yt-dlp {version} on the worker is not safe for pages - the operator must install {minimum} or later",
   YTDLP_FAILED: "yt-dlp could not read this page - a newer version of yt-dlp may, or upload the file",
   FFMPEG_MISSING:
     "ffmpeg is not installed on the worker - install ffmpeg, or the npm packages @ffmpeg-installer/ffmpeg and @ffprobe-installer/ffprobe",

@@ -102,7 +102,7 @@ export class Source {
       return direct.size;
     }
     step.log.info("The address is a page - looking for its video with yt-dlp");
-    return fetchPage(step, url, FILE, guard, this.#settings, this.#programs);
+    return fetchPage(step, url, FILE, guard, this.#settings);
   }
 
   async #keep(step: StepHandle, key: string, size: number, sha256: string): Promise<void> {
