@@ -1,5 +1,6 @@
 // Every failure of a clip, by code: its sentence for people, and whether another attempt may succeed. Codes that are not in RETRYABLE
 // of the contract fail the job at once.
+import { isDatabaseError } from "@stillwake/kit/database";
 import { UserError, userError } from "@stillwake/kit/failures";
 import { Fatal, StillwakeError } from "stillwake";
 import { ExecError, Stopped } from "stillwake/worker";
@@ -75,8 +76,7 @@ export function toClipError(error: unknown, stage: Stage): unknown {
     return clipError("INTERNAL_TRANSIENT", { reason: "its disk is full" }, error);
   }
   if (error instanceof ExecError) return execError(error, stage);
-  // Of Postgres: connection, shutdown, resources, serialization. Of Node: the connection to it.
-  if (/^(08...|57P..|53...|40...|DATABASE_UNAVAILABLE|ECONN\w+|EPIPE|ETIMEDOUT)$/.test(code)) {
+  if (code === "DATABASE_UNAVAILABLE" || isDatabaseError(error)) {
     return clipError("INTERNAL_TRANSIENT", { reason: "the database is not available" }, error);
   }
   if (error instanceof StillwakeError && error.retryable) {

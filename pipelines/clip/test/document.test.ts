@@ -212,6 +212,30 @@ describe.skipIf(typeof found === "string")(
       await worker.exited;
     });
 
+    it("a database connection that is lost at the end: the attempt is retried", async () => {
+      // More often than the last step is tried in one attempt.
+      await pool.query(
+        `create sequence public.losses;
+         create function public.lose() returns trigger language plpgsql security definer as $$
+           begin
+             if nextval('public.losses') <= 3 then perform pg_terminate_backend(pg_backend_pid()); end if;
+             return new;
+           end $$;
+         create trigger lose before update on clip.clips for each row when (new.state = 'ready' and old.state <> 'ready')
+           execute function public.lose()`,
+      );
+      const worker = await start();
+      const before = calls();
+      const { clip, job, lines } = await waitForEnd(await next());
+      await pool.query("drop trigger lose on clip.clips");
+      expect(clip.state, lines.join("\n")).toBe("ready");
+      expect(job.attempt).toBe(2);
+      expect(lines).toContain("error The worker had a temporary problem (the database is not available)");
+      expect(wrappers.calls().slice(before)).toEqual(["clip", "thumbnail"]);
+      worker.signal("SIGTERM");
+      await worker.exited;
+    });
+
     it("a full disk: INTERNAL_TRANSIENT with its reason", { timeout: 60_000 }, async ({ skip }) => {
       const disk = path.join(setup.folder, "small");
       fs.mkdirSync(disk);
