@@ -44,7 +44,10 @@ export async function requestClip(
   // Concurrent equal requests wait for each other.
   await tx.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [`clip ${hash}`]);
   const known = await tx.query(
-    "select id from clip.clips where request = $1 and state in ('queued', 'running', 'ready') order by created_at desc limit 1",
+    // The files of a clip are deleted with its job.
+    `select c.id from clip.clips c where c.request = $1 and c.state in ('queued', 'running', 'ready')
+       and exists (select from stillwake.jobs j where j.id = c.id)
+     order by c.created_at desc limit 1`,
     [hash],
   );
   if (known.rows[0] && !fresh) return { id: known.rows[0].id, existing: true };
@@ -189,10 +192,14 @@ export async function retryClip(pool: pg.Pool, stillwake: Stillwake, id: string,
     throw new Refusal(409, "READY", "The clip is ready", { remedy: "Request it with fresh: true to make it again" });
   }
   if (!(await readJob(stillwake, id))) throw notFound("job of this clip");
+  await stillwake.retry(id, { ...(actor.by && { by: actor.by }) });
+  // After the job: record_outcomes() would record its old end again. If the job has begun a stage meanwhile, that has reset the row.
   await pool.query(
-    `update clip.clips set state = 'queued', stage = null, failure = null, ended_at = null, recorded_at = null where id = $1`,
+    `update clip.clips set state = 'queued', stage = null, failure = null, ended_at = null, recorded_at = null
+     where id = $1 and recorded_at is not null`,
     [id],
   );
-  await stillwake.retry(id, { ...(actor.by && { by: actor.by }) });
+  // The retry may fetch and store its source again.
+  await pool.query("update clip.clips set source_deleted = false where id = $1 and source_deleted", [id]);
   return readClip(pool, stillwake, id);
 }

@@ -1,5 +1,6 @@
 // Every failure of a clip, by code: its sentence for people, and whether another attempt may succeed. Codes that are not in RETRYABLE
 // of the contract fail the job at once.
+import { isDatabaseError } from "@stillwake/kit/database";
 import { UserError, userError } from "@stillwake/kit/failures";
 import { Fatal, StillwakeError } from "stillwake";
 import { ExecError, Stopped } from "stillwake/worker";
@@ -21,6 +22,8 @@ const FAILURES = {
   RANGE_PAST_END: "The range begins at {start} s but the video ends at {end} s - choose an earlier range",
   PAGE_UNSUPPORTED: "No video was found on this page - use the address of a video file, or upload the file",
   YTDLP_MISSING: "This address is a page, and yt-dlp is not installed on the worker - use the address of a video file",
+  YTDLP_OLD:
+    "This address is a page, and yt-dlp {version} on the worker is not safe for pages - the operator must install {minimum} or later",
   YTDLP_FAILED: "yt-dlp could not read this page - a newer version of yt-dlp may, or upload the file",
   FFMPEG_MISSING:
     "ffmpeg is not installed on the worker - install ffmpeg, or the npm packages @ffmpeg-installer/ffmpeg and @ffprobe-installer/ffprobe",
@@ -73,8 +76,7 @@ export function toClipError(error: unknown, stage: Stage): unknown {
     return clipError("INTERNAL_TRANSIENT", { reason: "its disk is full" }, error);
   }
   if (error instanceof ExecError) return execError(error, stage);
-  // Of Postgres: connection, shutdown, resources, serialization. Of Node: the connection to it.
-  if (/^(08...|57P..|53...|40...|DATABASE_UNAVAILABLE|ECONN\w+|EPIPE|ETIMEDOUT)$/.test(code)) {
+  if (code === "DATABASE_UNAVAILABLE" || isDatabaseError(error)) {
     return clipError("INTERNAL_TRANSIENT", { reason: "the database is not available" }, error);
   }
   if (error instanceof StillwakeError && error.retryable) {

@@ -25,7 +25,8 @@ const url = z
   .string({ error: "must be a URL" })
   .trim()
   .max(2000, "is longer than 2000 characters")
-  .refine(isWebUrl, "must be an http or https URL without a user and password");
+  .refine(isWebUrl, "must be an http or https URL without a user and password")
+  .refine((text) => !hasExtractorData(text), "must not contain __youtubedl_smuggle");
 
 const source = z.union(
   [z.strictObject({ url }), z.strictObject({ upload: z.uuid({ error: "must be the id of an upload" }) })],
@@ -160,6 +161,13 @@ export interface Sample {
   /** The range of POST /sample. */
   start: number;
   end: number;
+}
+
+/** Data that yt-dlp reads from the fragment of a URL, such as headers and a proxy. */
+export function hasExtractorData(url: string): boolean {
+  return /__youtubedl_smuggle/i.test(
+    url.replaceAll(/%([0-7][0-9a-f])/gi, (_, hex) => String.fromCharCode(Number.parseInt(hex, 16))),
+  );
 }
 
 function isWebUrl(text: string): boolean {

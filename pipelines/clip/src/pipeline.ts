@@ -3,8 +3,9 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { applicationPool } from "@stillwake/kit/database";
+import { applicationPool, inTransaction, isDatabaseError } from "@stillwake/kit/database";
 import { explain, logJobFailure, logStepFailure } from "@stillwake/kit/failures";
+import type pg from "pg";
 import { implement, type JobContext, type StepHandle, type StepOptions } from "stillwake/worker";
 import { clip, type Output } from "./contract.ts";
 import { isRetryable, toClipError } from "./failures.ts";
@@ -129,7 +130,12 @@ export default implement(
       const { file, size, sha256, media, captions } = finished;
       const { duration, width, height } = media;
       const result: Output = { file, duration, width, height, size, sha256, hasAudio, encoded: cut.encoded, captions };
-      await job.tx("ready", { retry: { attempts: 3 } }, pool, async (tx) => {
+      // Its errors are those of a stage, from the connection to COMMIT.
+      const transaction = (run: (tx: pg.PoolClient) => Promise<unknown>) =>
+        inTransaction(pool, run).catch((error) => {
+          throw isDatabaseError(error) ? toClipError(error, "finalize") : error;
+        });
+      await job.tx("ready", { retry: { attempts: 3 } }, transaction, async (tx: pg.PoolClient) => {
         await tx.query("select clip.complete($1, $2, $3)", [job.id, JSON.stringify(result), warnings]);
       });
       await source.release().catch((error) => {

@@ -1,4 +1,4 @@
-// Settings of the workers and of the server, read from the environment. worker-options.ts has those of the worker process.
+// Settings of the workers and of the server, read from the environment. worker-settings.ts has those of the worker process.
 import os from "node:os";
 import path from "node:path";
 import { type Environment, preferOwnSettings, readVariables } from "@stillwake/kit/settings";
@@ -21,6 +21,8 @@ export interface Settings {
   toolPath: string;
   /** Folder for programs of npm packages that npm has installed without the right to run them. */
   toolCache: string;
+  /** Older versions of yt-dlp are refused. */
+  ytDlpMinVersion: string;
   limits: Limits;
 }
 
@@ -54,6 +56,8 @@ export function readSettings(env: Environment = process.env): Settings {
     allowAddresses: list("ALLOW_ADDRESSES"),
     toolPath: text("TOOL_PATH", env.PATH ?? ""),
     toolCache: text("TOOL_CACHE", path.join(os.tmpdir(), `clip-tools-${os.userInfo().uid}`)),
+    // Earlier versions take a proxy from the fragment of a URL, also from that of a redirect or of a link in a page.
+    ytDlpMinVersion: text("YTDLP_MIN_VERSION", "2023.11.14"),
     limits: {
       sourceBytes: number("SOURCE_MB", 2048) * MB,
       clipSeconds: number("CLIP_SECONDS", 600),

@@ -29,7 +29,10 @@ export async function receiveUpload(places: UploadPlaces, request: Request, name
   }
   if (Number(request.headers.get("content-length") ?? 0) > maxBytes) throw tooLarge(maxBytes);
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), "clip-upload-"));
-  const handle = await fs.open(path.join(folder, "upload"), "wx+", 0o600);
+  // The file has no name from here on, so that nothing is left if this process dies.
+  const handle = await fs
+    .open(path.join(folder, "upload"), "wx+", 0o600)
+    .finally(() => fs.rm(folder, { recursive: true, force: true }));
   try {
     const { size, sha256 } = await spool(request, handle, maxBytes);
     const id = randomUUID();
@@ -37,14 +40,21 @@ export async function receiveUpload(places: UploadPlaces, request: Request, name
     await sources.put(uploadKey(id), file, request.signal).catch((error) => {
       throw unavailable(error);
     });
-    const { rows } = await pool.query(
-      `insert into clip.uploads (id, name, size, sha256) values ($1, $2, $3, $4) returning ${COLUMNS}`,
-      [id, name, size, sha256],
-    );
+    const { rows } = await pool
+      .query(`insert into clip.uploads (id, name, size, sha256) values ($1, $2, $3, $4) returning ${COLUMNS}`, [
+        id,
+        name,
+        size,
+        sha256,
+      ])
+      .catch(async (error) => {
+        // Without its row it would never be deleted.
+        await sources.remove(uploadKey(id)).catch(() => {});
+        throw error;
+      });
     return rows[0];
   } finally {
     await handle.close();
-    await fs.rm(folder, { recursive: true, force: true });
   }
 }
 

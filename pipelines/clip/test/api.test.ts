@@ -130,6 +130,75 @@ it("cancels a clip, and runs it again on request", async () => {
   expect((await stillwake.get(id)).state).toBe("queued");
 });
 
+it("keeps a retried clip queued although outcomes are recorded at the same time", async () => {
+  const { id } = await request({ source: { url }, start: 40, end: 41 });
+  const failure = { code: "UPSTREAM_FAILURE", message: "x" };
+  await claimJob(pool, id, MANUAL, { outcome: "failed", failure, fatal: true });
+  expect((await api.get(`/clips/${id}`)).body.state).toBe("failed");
+  await pool.query("update clip.clips set source_deleted = true where id = $1", [id]);
+  // As a concurrent request does, just before the job is retried.
+  await pool.query(
+    `create function public.record() returns trigger language plpgsql as 'begin perform clip.record_outcomes(); return null; end';
+     create trigger record after update on clip.clips for each row when (old.recorded_at is not null and new.recorded_at is null)
+       execute function public.record()`,
+  );
+  expect((await api.post(`/clips/${id}/retry`)).status).toBe(202);
+  await pool.query("drop trigger record on clip.clips");
+  const { rows } = await pool.query("select state, failure, source_deleted from clip.clips where id = $1", [id]);
+  expect(rows).toEqual([{ state: "queued", failure: null, source_deleted: false }]);
+});
+
+it("makes a clip again whose job was deleted", async () => {
+  const body = { source: { url }, start: 50, end: 51 };
+  const { id } = await request(body);
+  await claimJob(pool, id, MANUAL, { outcome: "completed", output: {} });
+  expect(await request(body)).toMatchObject({ id, existing: true });
+  await pool.query("delete from stillwake.ended_jobs where id = $1", [id]);
+  const again = await request(body);
+  expect(again.existing).toBe(false);
+  expect(again.id).not.toBe(id);
+});
+
+it("keeps no file of an upload that could not be recorded, and no temporary folder while it is received", async () => {
+  const stored = () => fs.readdirSync(path.join(setup.folder, "sources/uploads")).length;
+  const folders = () => fs.readdirSync(setup.folder).filter((name) => name.startsWith("clip-upload-"));
+  await upload(Buffer.from("first"));
+  const before = stored();
+  await pool.query("alter table clip.uploads add constraint none check (name <> 'refused') not valid");
+  let during: string[] | undefined;
+  const slow = new ReadableStream({
+    async pull(to) {
+      if (during) return to.close();
+      // The server has begun to receive it.
+      to.enqueue(Buffer.from("part"));
+      await waitFor(() => folders().length === 0 && hasUnnamedFile(), {
+        timeout: 10_000,
+        what: "a file without a name",
+      });
+      during = folders();
+    },
+  });
+  const init = { method: "POST", headers: { "content-type": "video/mp4" }, body: slow, duplex: "half" };
+  const { status } = await api.request("/uploads?name=refused", init as RequestInit);
+  await pool.query("alter table clip.uploads drop constraint none");
+  expect(status).toBe(500);
+  expect(during).toEqual([]);
+  expect(stored()).toBe(before);
+  setup.internalErrors.pop();
+});
+
+/** Whether this process has a deleted upload open. */
+function hasUnnamedFile(): boolean {
+  const open = fs.readdirSync("/proc/self/fd").flatMap((fd) => {
+    try {
+      return fs.readlinkSync(`/proc/self/fd/${fd}`);
+    } catch {
+      return [];
+    }
+  });
+  return open.some((target) => /clip-upload-.*\(deleted\)$/.test(target));
+}
+
 it("records the outcome of a job that ended without pipeline code", async () => {
   const { id } = await request({ source: { url }, start: 30, end: 31 });
   const failure = { code: "SOURCE_NOT_FOUND", message: "x", sentence: "The clip failed: The video was not found" };

@@ -15,9 +15,19 @@ import { makeWrappers } from "./support/wrappers.ts";
 
 const found = await programsForTests();
 const s3 = await startS3();
-afterAll(() => s3.close());
+const sources = await startS3("sources");
+// Pipeline code does not get those of the worker's store.
+Object.assign(sources.credentials, { accessKeyId: "OF-THE-SOURCES", secretAccessKey: "secret/of/the/sources" });
+afterAll(() => Promise.all([s3.close(), sources.close()]));
 const store = `s3://${s3.bucket}/clips?endpoint=${encodeURIComponent(s3.endpoint)}&region=eu-west-7&style=path`;
-const setup = await setUpClips({ store: { url: store, credentials: s3.credentials } });
+const setup = await setUpClips({
+  store: { url: store, credentials: s3.credentials },
+  env: {
+    CLIP_SOURCES: `s3://${sources.bucket}?endpoint=${encodeURIComponent(sources.endpoint)}&region=eu-west-7&style=path`,
+    CLIP_SOURCES_ACCESS_KEY_ID: sources.credentials.accessKeyId,
+    CLIP_SOURCES_SECRET_ACCESS_KEY: sources.credentials.secretAccessKey,
+  },
+});
 const promtool = findPromtool();
 
 describe.skipIf(typeof found === "string")(
@@ -208,6 +218,43 @@ describe.skipIf(typeof found === "string")(
       expect((await waitForEnd(id)).clip.state).toBe("ready");
       const clips = (await stillwake.artifacts(id)).filter(({ name }) => name === "clip.mp4");
       expect(clips).toHaveLength(1);
+      worker.signal("SIGTERM");
+      await worker.exited;
+    });
+
+    it("a source whose transfer breaks: STORAGE_UPLOAD_FAILED, and the attempt is retried", async () => {
+      const worker = await start();
+      const id = await next();
+      sources.failures.push({ method: "GET", status: 200, half: true });
+      const { clip, job, lines } = await waitForEnd(id);
+      expect(clip.state, lines.join("\n")).toBe("ready");
+      expect(sources.failures).toEqual([]);
+      expect(job.attempt).toBe(2);
+      expect(lines).toContain("error The store of files is not available");
+      worker.signal("SIGTERM");
+      await worker.exited;
+    });
+
+    it("a database connection that is lost at the end: the attempt is retried", async () => {
+      // More often than the last step is tried in one attempt.
+      await pool.query(
+        `create sequence public.losses;
+         create function public.lose() returns trigger language plpgsql security definer as $$
+           begin
+             if nextval('public.losses') <= 3 then perform pg_terminate_backend(pg_backend_pid()); end if;
+             return new;
+           end $$;
+         create trigger lose before update on clip.clips for each row when (new.state = 'ready' and old.state <> 'ready')
+           execute function public.lose()`,
+      );
+      const worker = await start();
+      const before = calls();
+      const { clip, job, lines } = await waitForEnd(await next());
+      await pool.query("drop trigger lose on clip.clips");
+      expect(clip.state, lines.join("\n")).toBe("ready");
+      expect(job.attempt).toBe(2);
+      expect(lines).toContain("error The worker had a temporary problem (the database is not available)");
+      expect(wrappers.calls().slice(before)).toEqual(["clip", "thumbnail"]);
       worker.signal("SIGTERM");
       await worker.exited;
     });

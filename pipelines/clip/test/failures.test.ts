@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { RETRYABLE } from "../src/contract.ts";
 import { clipError, type FailureCode } from "../src/failures.ts";
 import type { NewClipBody } from "../src/model.ts";
+import { readSettings } from "../src/settings.ts";
 import { setUpClips, withoutBackoff } from "./support/clips.ts";
 import { type Served, serveMedia } from "./support/media-server.ts";
 import { makeVideo, programsForTests, ytDlpForTests } from "./support/programs.ts";
@@ -230,6 +231,54 @@ describe.skipIf(typeof found === "string")(
       const page = `<html><video src="http://10.0.0.1/inside.mp4"></video></html>`;
       const { clip } = await run("private page", { serve: { body: page, type: "text/html" } });
       expect(clip.failure).toMatchObject({ code: "SOURCE_BLOCKED" });
+    });
+
+    it.skipIf(typeof ytDlp === "string")("at once if the video of a page does not end", async () => {
+      media.files.set("/endless.mp4", { body: Buffer.alloc(2 ** 20), endless: true });
+      const page = `<html><video src="${media.url}/endless.mp4"></video></html>`;
+      const { clip, lines } = await run("endless page", { serve: { body: page, type: "text/html" } });
+      const sentence = "The video is larger than 4.0 MB - use a smaller one";
+      expect(clip.failure, lines.join("\n")).toMatchObject({ code: "SOURCE_TOO_LARGE", sentence });
+    });
+
+    it.skipIf(typeof ytDlp === "string")("at once if the video of a page names a size over the limit", async () => {
+      media.files.set("/large-inside.mp4", { body: Buffer.alloc(5 * 2 ** 20) });
+      const page = `<html><video src="${media.url}/large-inside.mp4"></video></html>`;
+      const { clip } = await run("large page", { serve: { body: page, type: "text/html" } });
+      expect(clip.failure).toMatchObject({ code: "SOURCE_TOO_LARGE" });
+    });
+
+    it.skipIf(typeof ytDlp === "string")("not if the video of a page has an address without a type", async () => {
+      media.files.set("/odd", { body: video });
+      const page = `<html><video src="${media.url}/odd"></video></html>`;
+      const { clip, lines } = await run("odd page", { serve: { body: page, type: "text/html" } });
+      expect(clip.failure, lines.join("\n")).toBeNull();
+    });
+
+    it.skipIf(typeof ytDlp === "string")("not if yt-dlp is stopped once", async () => {
+      media.files.set("/stopped.mp4", { body: video });
+      wrappers.fail("yt-dlp", "stop");
+      const page = `<html><video src="${media.url}/stopped.mp4"></video></html>`;
+      const { clip, job, lines } = await run("stopped page", { serve: { body: page, type: "text/html" } });
+      expect(clip.failure, lines.join("\n")).toBeNull();
+      expect(job.attempt).toBe(2);
+      expect(lines).toContain("error The worker had a temporary problem (a program was stopped)");
+    });
+
+    it("at once if the address is a page and yt-dlp is too old", async () => {
+      const program = `${wrappers.folder}/yt-dlp`;
+      const before = fs.existsSync(program) ? fs.readFileSync(program) : undefined;
+      fs.writeFileSync(program, "#!/bin/sh\necho 2023.03.03\n", { mode: 0o755 });
+      const { clip } = await run("page with an old yt-dlp", { serve: { body: "<html></html>", type: "text/html" } });
+      if (before) fs.writeFileSync(program, before);
+      else fs.rmSync(program);
+      expect(clip.failure).toMatchObject({
+        code: "YTDLP_OLD",
+        sentence:
+          "This address is a page, and yt-dlp 2023.03.03 on the worker is not safe for pages - the operator must install 2023.03.04 or later",
+        retryable: false,
+      });
+      expect(readSettings({}).ytDlpMinVersion).toBe("2023.11.14");
     });
 
     it("not if the connection is cut midway: Range resumes, counted", async () => {

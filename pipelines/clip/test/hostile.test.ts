@@ -5,6 +5,7 @@ import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { processesIn } from "../../../test/support/processes/fault-checks.ts";
+import { clip as clipContract } from "../src/contract.ts";
 import { setUpClips } from "./support/clips.ts";
 import { serveMedia } from "./support/media-server.ts";
 import { makeVideo, programsForTests, ytDlpForTests } from "./support/programs.ts";
@@ -95,6 +96,8 @@ describe.skipIf(typeof found === "string")(
       ["ftp://example.com/a.mp4"],
       ["http://user:password@example.com/a.mp4"],
       ["-o/tmp/x"],
+      ['https://example.com/a#__youtubedl_smuggle={"http_headers":{"Ytdl-request-proxy":"http://127.0.0.2"}}'],
+      ["https://example.com/a?to=%23%5F_youtubedl_smuggle%3D%7B%7D"],
     ])("named %s is refused by the API", async (url) => {
       const { status, body } = await setup.api.post("/clips", { source: { url }, start: 0, end: 1 });
       expect(status).toBe(400);
@@ -134,6 +137,43 @@ describe.skipIf(typeof found === "string")(
         expect(reached).toEqual([]);
       },
     );
+
+    it.skipIf(typeof ytDlp === "string")("whose fragment names a proxy does not lead yt-dlp to it", async () => {
+      media.files.set("/plain", { body: "<html>Nothing</html>", type: "text/html" });
+      const data = encodeURIComponent(JSON.stringify({ http_headers: { "Ytdl-request-proxy": internalUrl } }));
+      const source = { url: `${media.url}/plain#__youtubedl_smuggle=${data}` };
+      // Not by the API, which refuses it.
+      const input = { source, start: 0, end: 1, captions: "none", format: "mp4", cut: "exact" } as const;
+      const { job } = await setup.waitForEnd((await setup.stillwake.enqueue(clipContract, input)).id);
+      expect(job.failure).toMatchObject({ code: "PAGE_UNSUPPORTED" });
+      expect(reached).toEqual([]);
+    });
+
+    it.skipIf(typeof ytDlp === "string")("with separate sound leads yt-dlp to merge no local file", async () => {
+      const type = "application/vnd.apple.mpegurl";
+      const master = [
+        "#EXTM3U",
+        '#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="a",NAME="a",DEFAULT=YES,URI="sound.m3u8"',
+        '#EXT-X-STREAM-INF:BANDWIDTH=100000,CODECS="avc1.4d001e,mp4a.40.2",RESOLUTION=320x180,AUDIO="a"',
+        "picture.m3u8",
+      ];
+      media.files.set("/master.m3u8", { body: master.join("\n"), type });
+      media.files.set("/picture.m3u8", { body: segment("picture.ts"), type });
+      media.files.set("/sound.m3u8", { body: segment("sound.ts"), type });
+      media.files.set("/picture.ts", {
+        body: makeVideo(found, path.join(setup.folder, "p.mp4"), { seconds: 2, audio: false }),
+      });
+      // The "sound" is a playlist of a local file.
+      media.files.set("/sound.ts", { body: segment(`file://${localVideo}`) });
+      media.files.set("/separate", {
+        body: `<html><video src="${media.url}/master.m3u8"></video></html>`,
+        type: "text/html",
+      });
+      const { clip, lines } = await setup.waitForEnd(
+        (await setup.request({ source: { url: `${media.url}/separate` }, start: 0, end: 1 })).id,
+      );
+      expect(clip.failure, lines.join("\n")).toMatchObject({ code: "PAGE_UNSUPPORTED" });
+    });
 
     it("leaves no file and no process", () => {
       expect(fs.readdirSync(path.join(setup.folder, "scratch/jobs"))).toEqual([]);

@@ -1,5 +1,6 @@
 // The step "deps_sync": stores the dependencies of the SBOM in the application's tables, in one transaction with the
 // checkpoint of the step. Repeating it changes nothing.
+import { inTransaction, isDatabaseError } from "@stillwake/kit/database";
 import { userError } from "@stillwake/kit/failures";
 import type pg from "pg";
 import type { Dependency } from "./model.ts";
@@ -64,59 +65,10 @@ async function storeBatch(
 export function explainDatabaseErrors(pool: pg.Pool): (run: (tx: pg.PoolClient) => Promise<unknown>) => Promise<void> {
   return async (run) => {
     try {
-      await runTransaction(pool, run);
+      await inTransaction(pool, run);
     } catch (error) {
       if (!isDatabaseError(error)) throw error;
       throw userError("Database connection error during sync - will retry", { code: "SYNC_DATABASE", cause: error });
     }
   };
-}
-
-async function runTransaction(pool: pg.Pool, run: (tx: pg.PoolClient) => Promise<unknown>): Promise<void> {
-  let broken: Error | undefined;
-  const onError = (error: Error) => {
-    broken = error;
-  };
-  const client = await connect(pool, onError);
-  try {
-    await client.query("begin");
-    await run(client);
-    await client.query("commit");
-  } catch (error) {
-    await client.query("rollback").catch((failed: Error) => {
-      broken = failed;
-    });
-    throw error;
-  } finally {
-    client.off("error", onError);
-    client.release(broken);
-  }
-}
-
-/**
- * Listens for errors in the pool's callback: a connection can break before an awaiting caller resumes, and an unhandled
- * error event would kill the process.
- */
-function connect(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolClient> {
-  return new Promise((resolve, reject) => {
-    pool.connect((error, client) => {
-      if (!client) return reject(error);
-      client.on("error", onError);
-      resolve(client);
-    });
-  });
-}
-
-/** Connection errors and SQLSTATE 08 (connection), 40 (conflict), 53 (resources), 57 (shutdown, cancel), 58 (I/O). */
-function isDatabaseError(error: unknown): boolean {
-  const { code, message, errors } = error as { code?: unknown; message?: unknown; errors?: unknown[] };
-  if (errors?.some(isDatabaseError)) return true;
-  if (typeof code === "string") {
-    return /^(?:08|40|53|57|58)\w{3}$|^(?:ECONN\w+|E(?:PIPE|TIMEDOUT|NOTFOUND|AI_AGAIN|HOSTUNREACH|HOSTDOWN|NETUNREACH|NETDOWN))$/.test(
-      code,
-    );
-  }
-  return /Connection terminated|timeout exceeded when trying to connect|Query read timeout|connection error|not queryable/.test(
-    String(message),
-  );
 }

@@ -28,8 +28,11 @@ export function applicationPool(url: string, setting: string): pg.Pool {
 }
 
 export async function inTransaction<T>(pool: pg.Pool, work: (tx: pg.PoolClient) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
   let broken: Error | undefined;
+  const onError = (error: Error) => {
+    broken = error;
+  };
+  const client = await connect(pool, onError);
   try {
     await client.query("begin");
     const result = await work(client);
@@ -41,7 +44,36 @@ export async function inTransaction<T>(pool: pg.Pool, work: (tx: pg.PoolClient) 
     });
     throw error;
   } finally {
-    // A client whose rollback failed is destroyed instead of returned to the pool.
+    client.off("error", onError);
+    // A client that is broken, or whose rollback failed, is destroyed instead of returned to the pool.
     client.release(broken);
   }
+}
+
+/**
+ * Listens for errors in the pool's callback: a connection can break before an awaiting caller resumes, and an unhandled
+ * error event would kill the process.
+ */
+function connect(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolClient> {
+  return new Promise((resolve, reject) => {
+    pool.connect((error, client) => {
+      if (!client) return reject(error);
+      client.on("error", onError);
+      resolve(client);
+    });
+  });
+}
+
+/** Connection errors and SQLSTATE 08 (connection), 40 (conflict), 53 (resources), 57 (shutdown, cancel), 58 (I/O). */
+export function isDatabaseError(error: unknown): boolean {
+  const { code, message, errors } = error as { code?: unknown; message?: unknown; errors?: unknown[] };
+  if (errors?.some(isDatabaseError)) return true;
+  if (typeof code === "string") {
+    return /^(?:08|40|53|57|58)\w{3}$|^(?:ECONN\w+|E(?:PIPE|TIMEDOUT|NOTFOUND|AI_AGAIN|HOSTUNREACH|HOSTDOWN|NETUNREACH|NETDOWN))$/.test(
+      code,
+    );
+  }
+  return /Connection terminated|timeout exceeded when trying to connect|Query read timeout|connection error|not queryable/.test(
+    String(message),
+  );
 }

@@ -30,6 +30,8 @@ interface Failure {
   headers?: Record<string, string>;
   /** Close the connection instead of responding. */
   cut?: boolean;
+  /** Respond to a GET with half of the object, and close the connection. */
+  half?: boolean;
   /** Do the work before failing, as when only the response is lost. */
   after?: boolean;
 }
@@ -111,10 +113,16 @@ export async function startS3(bucket = "artifacts"): Promise<S3Server> {
       const body = Buffer.concat(chunks);
       const failing = state.failures.findIndex((failure) => failure.method === method);
       const failure = failing < 0 ? undefined : state.failures.splice(failing, 1)[0];
-      if (!failure || failure.after) {
+      if (!failure || failure.after || failure.half) {
         verify(state, method, request.url ?? "", url, headers, body);
         const [status, sent, text] = act(state, method, url, headers, body);
         if (!failure) return answer(status, sent, text);
+        if (failure.half) {
+          state.log.push(`${method} ${url.pathname} half`);
+          const content = Buffer.from(text ?? "");
+          response.writeHead(status, sent);
+          return void response.write(content.subarray(0, content.length / 2), () => request.socket.destroy());
+        }
       }
       if (failure.cut) {
         state.log.push(`${method} ${url.pathname} cut`);

@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 import fs from "node:fs/promises";
 import readline from "node:readline";
 import { userError } from "@stillwake/kit/failures";
+import { SAFE_INPUT } from "../media/probe.ts";
 
 export const SAMPLE_RATE = 16_000;
 const BYTES_PER_SAMPLE = 2;
@@ -64,13 +65,15 @@ export async function extractAudio(
 
 /** Returns the silences. One that lasts to the end of the file ends at Infinity: older versions do not report its end. */
 async function runFfmpeg(ffmpeg: string, source: string, pcm: string, signal?: AbortSignal): Promise<Span[]> {
-  const args = ["-nostdin", "-hide_banner", "-nostats", "-y", "-i", `file:${source}`];
+  const args = ["-nostdin", "-hide_banner", "-nostats", "-y", ...SAFE_INPUT, "-i", `file:${source}`];
   args.push("-map", "0:a:0?", "-af", FILTERS.join(","), "-c:a", "pcm_s16le", "-f", "s16le", `file:${pcm}`);
   signal?.throwIfAborted();
-  // The environment is inherited for the process tag: the worker finds and kills this process if the runner dies.
+  // Without the credentials of the pipeline. By its tag the worker finds and kills this process if the runner dies.
+  const { PATH, LANG, STILLWAKE_PROCESS_TAG } = process.env;
   const child = spawn(ffmpeg, args, {
     stdio: ["ignore", "ignore", "pipe"],
     killSignal: "SIGKILL",
+    env: { PATH, LANG, STILLWAKE_PROCESS_TAG },
     ...(signal && { signal }),
   });
   const ended = new Promise<number | null>((resolve, reject) => child.once("error", reject).once("close", resolve));

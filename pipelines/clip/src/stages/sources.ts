@@ -102,7 +102,7 @@ export class Source {
       return direct.size;
     }
     step.log.info("The address is a page - looking for its video with yt-dlp");
-    return fetchPage(step, url, FILE, guard, this.#settings, this.#programs);
+    return fetchPage(step, url, FILE, guard, this.#settings);
   }
 
   async #keep(step: StepHandle, key: string, size: number, sha256: string): Promise<void> {
@@ -125,7 +125,7 @@ export class Source {
     const target = await fs.open(file, "w", 0o600);
     try {
       await pipeline(
-        content as AsyncIterable<Uint8Array>,
+        readStore(content as AsyncIterable<Uint8Array>, step.signal),
         async function* (chunks: AsyncIterable<Uint8Array>) {
           for await (const chunk of chunks) {
             hash.update(chunk);
@@ -142,6 +142,15 @@ export class Source {
     }
     if (done !== size || hash.digest("hex") !== sha256) throw clipError("SOURCE_CHANGED");
     this.#isLocal = true;
+  }
+}
+
+/** A transfer that breaks is a failure of the store, unlike one of the disk that it is written to. */
+async function* readStore(content: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  try {
+    yield* content;
+  } catch (error) {
+    throw signal.aborted ? error : clipError("STORAGE_UPLOAD_FAILED", {}, error);
   }
 }
 

@@ -9,6 +9,7 @@ import { recordFigure } from "../../../../test/support/figures.ts";
 import { ROOT } from "../../../../test/support/processes/build.ts";
 import { isAlive } from "../../../../test/support/processes/fault-checks.ts";
 import { shared } from "../../../kit/test/support/shared-data.ts";
+import { extractAudio } from "../../src/asr/audio.ts";
 import { asrUnavailable, type TranscribeOptions, transcribe } from "../../src/asr/index.ts";
 import { loadModel } from "../../src/asr/model.ts";
 import { FFMPEG, ffmpeg, missingForSpeech, RECORDED_TEXT, RECORDING, wordErrors } from "../support/speech.ts";
@@ -45,6 +46,25 @@ function endlessProgram(pidFile: string): string {
   fs.writeFileSync(inFolder("endless"), `${lines.join("\n")}\n`, { mode: 0o755 });
   return inFolder("endless");
 }
+
+it("starts ffmpeg without the credentials of the pipeline, and for local files of known containers only", async () => {
+  const seen = inFolder("seen");
+  const program = inFolder("report");
+  const lines = ["#!/bin/sh", `(env; echo "args $*") > ${seen}`, `for output; do :; done; : > "\${output#file:}"`];
+  fs.writeFileSync(program, `${lines.join("\n")}\n`, { mode: 0o755 });
+  process.env.CLIP_DATABASE_URL = "postgres://secret";
+  process.env.STILLWAKE_PROCESS_TAG = "tag-of-the-attempt";
+  try {
+    await (await extractAudio("a.mp4", { ffmpeg: program, pcm: inFolder("pcm") })).close();
+  } finally {
+    delete process.env.CLIP_DATABASE_URL;
+    delete process.env.STILLWAKE_PROCESS_TAG;
+  }
+  const text = fs.readFileSync(seen, "utf8");
+  expect(text).not.toContain("secret");
+  expect(text).toContain("STILLWAKE_PROCESS_TAG=tag-of-the-attempt");
+  expect(text).toMatch(/-protocol_whitelist file,pipe -format_whitelist \S+ -i file:a\.mp4/);
+});
 
 describe.skipIf(missing)(
   `speech recognition${missing ? ` (skipped: ${missing})` : ""}`,

@@ -79,6 +79,8 @@ export async function setUpClips({
     CLIP_SOURCES: `file:${path.join(folder, "sources")}`,
     CLIP_TOOL_CACHE: path.join(os.tmpdir(), "stillwake-clip-tools"),
     CLIP_ALLOW_ADDRESSES: "127.0.0.1/32 *",
+    // That of Debian.
+    CLIP_YTDLP_MIN_VERSION: "2023.03.04",
     ...more,
   };
   const live = createServer({

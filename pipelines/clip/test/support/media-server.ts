@@ -1,6 +1,7 @@
 // Serves files on 127.0.0.1 like the server of a video, with faults: statuses, redirects, connections that are cut or stay silent.
 import http from "node:http";
 import type { AddressInfo } from "node:net";
+import { Readable } from "node:stream";
 import { afterAll } from "vitest";
 
 export interface Served {
@@ -13,6 +14,8 @@ export interface Served {
   cuts?: number;
   /** Sends this many bytes and then nothing more. */
   stallAfter?: number;
+  /** Repeats the body without an end, and without naming a length. */
+  endless?: boolean;
   /** Ignores Range. */
   whole?: boolean;
 }
@@ -39,6 +42,17 @@ export async function serveMedia(): Promise<MediaServer> {
     if (file.location) return void response.writeHead(302, { location: file.location }).end();
     if (file.status && file.status !== 200) return void response.writeHead(file.status).end("no");
     const body = Buffer.from(file.body ?? "");
+    if (file.endless) {
+      response.writeHead(200, { "content-type": file.type ?? "video/mp4" });
+      if (request.method === "HEAD") return void response.end();
+      const parts = Readable.from(
+        (function* () {
+          while (true) yield body;
+        })(),
+      );
+      response.on("close", () => parts.destroy());
+      return void parts.pipe(response);
+    }
     const from = file.whole ? 0 : Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? "")?.[1] ?? 0);
     const headers: Record<string, string | number> = {
       "content-type": file.type ?? "video/mp4",

@@ -3,8 +3,8 @@ import fs from "node:fs";
 import path from "node:path";
 import type { Programs } from "../../src/media/programs.ts";
 
-/** What the next calls of a program do: "kill" dies by SIGKILL, "empty" writes an empty file, "hang" does nothing forever. */
-export type Fault = "kill" | "empty" | "hang";
+/** What the next calls of a program do: "kill" dies by SIGKILL, "empty" writes an empty file, "hang" does nothing forever, "stop" dies by SIGTERM. */
+export type Fault = "kill" | "empty" | "hang" | "stop";
 
 export interface Wrappers {
   /** For CLIP_TOOL_PATH. */
@@ -23,6 +23,7 @@ export function makeWrappers(folder: string, programs: Programs, ytDlp?: string)
   const faults = (program: string) => path.join(folder, `faults-${program}`);
   const wrap = (name: string, real: string) => {
     const script = `#!/bin/sh
+case " $* " in *" --version "*) exec '${real}' "$@" ;; esac
 echo "$$ ${name} $*" >> '${log}'
 fault=$(head -n 1 '${faults(name)}' 2>/dev/null)
 if [ -n "$fault" ]; then
@@ -30,6 +31,7 @@ if [ -n "$fault" ]; then
   for last; do :; done
   case $fault in
     kill) kill -9 $$ ;;
+    stop) kill -15 $$ ;;
     empty) : > "\${last#file:}"; exit 0 ;;
     hang) while :; do sleep 1; done ;;
   esac
