@@ -49,8 +49,8 @@ export default implement(
 
       const name = ARTIFACTS.cut(cutFormat(input));
       const cutting = (step: StepHandle) => async () => {
-        const file = await source.file(step, resolved);
-        const options = { id: job.id, input, source: file, media: resolved.media, programs, limits };
+        const { file, media } = await source.open(step, resolved);
+        const options = { id: job.id, input, source: file, media, programs, limits };
         return cutClip(step, options);
       };
       await begin("clip");

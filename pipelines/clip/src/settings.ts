@@ -72,6 +72,11 @@ export function readSettings(env: Environment = process.env): Settings {
   };
 }
 
+/** Without the credentials of the pipeline. By its tag the worker finds and kills a program whose runner has died. */
+export function environmentOfPrograms({ PATH, LANG, STILLWAKE_PROCESS_TAG }: Environment = process.env) {
+  return { PATH, LANG, STILLWAKE_PROCESS_TAG };
+}
+
 function readSources(env: Environment): SourcesSettings {
   const { CLIP_SOURCES_ACCESS_KEY_ID: accessKeyId, CLIP_SOURCES_SECRET_ACCESS_KEY: secretAccessKey } = env;
   return {

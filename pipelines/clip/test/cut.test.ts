@@ -1,7 +1,10 @@
 // Clips of uploaded files, end to end: the API, a worker with its runner, the real ffmpeg.
+import { execFile } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
+import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { encoding } from "../src/stages/cut.ts";
 import { setUpClips } from "./support/clips.ts";
 import { inspect, makeVideo, programsForTests } from "./support/programs.ts";
 
@@ -66,6 +69,14 @@ describe.skipIf(typeof programs === "string")(
       expect(clip.result).toMatchObject({ encoded: false });
       expect(lines).toContain("info Copying from the key frame at 2 s");
       expect(clip.result!.duration).toBeGreaterThan(2.7);
+    });
+
+    it("of any length is made into a gif in constant memory", async () => {
+      const input = ["-f", "lavfi", "-i", "testsrc=size=480x270:rate=12:duration=40"];
+      const args = ["-hide_banner", "-nostats", "-benchmark", "-y", ...input, ...encoding("gif", { captions: "none" })];
+      const { stderr } = await promisify(execFile)(programs.ffmpeg, [...args, "/dev/null"]);
+      // All frames together are 237 MB.
+      expect(Number(/maxrss=\s*(\d+)k/i.exec(stderr)?.[1]) / 1024, stderr).toBeLessThan(180);
     });
 
     it("can be a webm or a gif", async () => {

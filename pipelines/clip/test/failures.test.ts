@@ -215,6 +215,19 @@ describe.skipIf(typeof found === "string")(
       expect(job.failure?.cause).toMatchObject({ code: "YTDLP_TIMEOUT" });
     });
 
+    it("not if its download was deleted before a retry: it is fetched again", async () => {
+      wrappers.fail("ffmpeg", "hang", "hang");
+      const { clip } = await run("deleted", { serve: { body: sound }, body: { start: 0.1, end: 0.6 } });
+      expect(clip.failure).toMatchObject({ stage: "clip" });
+      const download = path.join(setup.folder, "sources/downloads", clip.id);
+      expect(fs.existsSync(download)).toBe(true);
+      fs.rmSync(download, { recursive: true });
+      expect((await setup.api.post(`/clips/${clip.id}/retry`)).status).toBe(202);
+      const { clip: again, lines } = await setup.waitForEnd(clip.id);
+      expect(again.failure, lines.join("\n")).toBeNull();
+      expect(lines).toContain("info The downloaded source was deleted - fetching it again");
+    });
+
     it("at once if the address is a page and yt-dlp is not installed", async () => {
       const hidden = `${wrappers.folder}/yt-dlp`;
       if (fs.existsSync(hidden)) fs.renameSync(hidden, `${hidden}-away`);

@@ -5,6 +5,7 @@ import fs from "node:fs/promises";
 import readline from "node:readline";
 import { userError } from "@stillwake/kit/failures";
 import { SAFE_INPUT } from "../media/probe.ts";
+import { environmentOfPrograms } from "../settings.ts";
 
 export const SAMPLE_RATE = 16_000;
 const BYTES_PER_SAMPLE = 2;
@@ -68,12 +69,10 @@ async function runFfmpeg(ffmpeg: string, source: string, pcm: string, signal?: A
   const args = ["-nostdin", "-hide_banner", "-nostats", "-y", ...SAFE_INPUT, "-i", `file:${source}`];
   args.push("-map", "0:a:0?", "-af", FILTERS.join(","), "-c:a", "pcm_s16le", "-f", "s16le", `file:${pcm}`);
   signal?.throwIfAborted();
-  // Without the credentials of the pipeline. By its tag the worker finds and kills this process if the runner dies.
-  const { PATH, LANG, STILLWAKE_PROCESS_TAG } = process.env;
   const child = spawn(ffmpeg, args, {
     stdio: ["ignore", "ignore", "pipe"],
     killSignal: "SIGKILL",
-    env: { PATH, LANG, STILLWAKE_PROCESS_TAG },
+    env: environmentOfPrograms(),
     ...(signal && { signal }),
   });
   const ended = new Promise<number | null>((resolve, reject) => child.once("error", reject).once("close", resolve));

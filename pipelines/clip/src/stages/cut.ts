@@ -114,7 +114,9 @@ export function encoding(format: Format, { captions }: { captions: string }, fil
   const picture = filter ? `${filter},${EVEN}` : EVEN;
   if (format === "gif") {
     const scaled = `${filter ? `${filter},` : ""}fps=12,scale='min(480,iw)':-2:flags=lanczos`;
-    return ["-an", "-filter_complex", `[0:v:0]${scaled},split[a][b];[a]palettegen[p];[b][p]paletteuse`, "-f", "gif"];
+    // A palette per frame: one for all frames would keep all of them in memory until the last.
+    const palette = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1";
+    return ["-an", "-filter_complex", `[0:v:0]${scaled},${palette}`, "-f", "gif"];
   }
   if (format === "webm") {
     const video = [

@@ -40,6 +40,8 @@ export class Source {
   readonly #store: ArtifactStore;
   /** The file is in the scratch directory of this attempt. */
   #isLocal = false;
+  /** Of a source that was fetched again. */
+  #media: Media | undefined;
 
   constructor(job: string, source: Input["source"], settings: Settings, programs: Programs) {
     this.#job = job;
@@ -67,10 +69,17 @@ export class Source {
     return { key, size, sha256, media };
   }
 
-  /** Its name in the scratch directory. */
-  async file(step: StepHandle, resolved: Resolved): Promise<string> {
-    if (!this.#isLocal) await this.#restore(step, resolved);
-    return FILE;
+  /** Its name in the scratch directory. A download that is no longer stored is fetched again, and may be another file. */
+  async open(step: StepHandle, resolved: Resolved): Promise<{ file: string; media: Media }> {
+    if (this.#isLocal) return { file: FILE, media: this.#media ?? resolved.media };
+    try {
+      await this.#restore(step, resolved);
+    } catch (error) {
+      if (!("url" in this.#source) || (error as { code?: string }).code !== "SOURCE_GONE") throw error;
+      step.log.info("The downloaded source was deleted - fetching it again");
+      this.#media = (await this.resolve(step)).media;
+    }
+    return { file: FILE, media: this.#media ?? resolved.media };
   }
 
   /** A downloaded source is not needed after the clip. */
