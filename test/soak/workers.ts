@@ -55,7 +55,12 @@ export class SoakWorkers {
       pipelines: path.join(ROOT, "test/fixtures/pipelines/soak.mjs"),
       args: [
         ...["--slots", "3", "--lease", this.#lease, "--name", name, "--grace", "1s"],
-        ...["--scratch", path.join(this.scratch, "work"), "--store", `file:${this.scratch}/artifacts`],
+        ...[
+          "--scratch",
+          path.join(this.scratch, "work"),
+          "--store",
+          `file:${path.resolve(this.scratch, "../../artifacts")}`,
+        ],
         ...["--config", path.join(this.scratch, "stillwake.config.mjs")],
       ],
       skipWait,
