@@ -69,17 +69,15 @@ describe("a running process", () => {
   it("recovers the jobs of every pool, also of one without a worker", async () => {
     const { url, client } = await fresh();
     await client.query(`select stillwake.register_pipeline('elsewhere', '{"pool": "other"}')`);
-    for (const lease of ["2 hours", "1 second"]) {
-      await enqueue(client, "elsewhere");
-      await client.query("select stillwake.claim('other', 'other', '{elsewhere}', 1, $1)", [lease]);
-    }
+    await enqueue(client, "elsewhere");
+    await client.query("select stillwake.claim('dead', 'other', '{elsewhere}', 1, '1 second')");
+    await travel(client, "1h");
+    // A worker that has just connected takes an expired lease for an outage; so did an earlier one.
+    await client.query("select stillwake.recover(p_except => '{null}')");
     await travel(client, "1h");
     await using worker = createWorker({ url, pipelines: [implement(quiet, () => "done")], isolation: "none" });
     await worker.start();
-    await waitFor(
-      async () =>
-        (await first(client, "select count(*)::integer from stillwake.live_jobs where state = 'queued'", [])) === 1,
-    );
+    await waitFor(async () => (await first(client, "select state from stillwake.live_jobs", [])) === "queued");
   });
 
   it("does not recover its own leases, however late its statement arrives", async () => {
