@@ -85,13 +85,13 @@ begin
   count := stillwake.complete_by_progress(1000);
   note := 'jobs that had nothing left to do';
   return next;
-  perform stillwake.check_free_keys(f.pool, 1000, stillwake.now())
-  from (select distinct pool from stillwake.free_keys where check_at <= stillwake.now()) f;
   for act, count, note in
     select 'admitted', f.admitted, format('to key %s of %s', f.key, f.pipeline) from stillwake.fill_free_keys() f where f.admitted > 0
   loop
     return next;
   end loop;
+  perform stillwake.check_free_keys(f.pool, 1000, stillwake.now())
+  from (select distinct pool from stillwake.free_keys where check_at <= stillwake.now()) f;
   for act, count, note in
     select 'skipped', f.waiting, format('waiting for key %s of %s, held by job %s (%s)', f.key, f.pipeline, f.holder, f.holder_state)
     from stillwake.keys_in_demand(20) f
