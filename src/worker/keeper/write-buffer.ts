@@ -10,6 +10,7 @@ import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpo
 import type { Database } from "../../db/database.ts";
 import { isLocked, LeaseLost } from "../../errors.ts";
 import { formatPlural } from "../../text/format.ts";
+import { withTimeout } from "../../timeout.ts";
 import { type Outcome, Stopped } from "../attempt/outcome.ts";
 import type { LogLine, Progress } from "../runner/port.ts";
 
@@ -55,6 +56,8 @@ const STATEMENT_BYTES = 256 * 1024;
 const MIN_BYTES = 16 * 1024;
 /** Lines are sent at once when a job has this many bytes of them; the statement of a checkpoint takes no more. */
 const SEND_AT_BYTES = 64 * 1024;
+/** Lines that are in flight for longer probably wait for a locked job. */
+const MAX_FLIGHT_MS = 100;
 
 export class WriteBuffer {
   readonly #options: WriteBufferOptions;
@@ -159,19 +162,30 @@ export class WriteBuffer {
   async #saveAll(calls: CheckpointCall[]): Promise<BatchResult[]> {
     const { database } = this.#options;
     const jobs = [...new Set(calls.map(({ job }) => job))];
+    const saveLater = async (call: CheckpointCall) =>
+      (await this.#withLines([call.job], (lines) => saveCheckpoints(database, [call], lines)))[0]!;
+    const held = await this.#stillInFlight(jobs);
+    if (held.size > 0) {
+      const others = calls.filter(({ job }) => !held.has(job));
+      const results = others.length > 0 ? await this.#saveAll(others) : [];
+      return calls.map((call) => (held.has(call.job) ? { later: saveLater(call) } : results.shift()!));
+    }
     try {
       return await this.#withLines(jobs, (lines) => saveCheckpoints(database, calls, lines), "apart");
     } catch (error) {
       // Not awaited here: other batches need this one's turn.
-      if (isLocked(error)) {
-        const saveLater = async (call: CheckpointCall) =>
-          (await this.#withLines([call.job], (lines) => saveCheckpoints(database, [call], lines)))[0]!;
-        return calls.map((call) => ({ later: saveLater(call) }));
-      }
+      if (isLocked(error)) return calls.map((call) => ({ later: saveLater(call) }));
       if (calls.length === 1) throw error;
       const alone = calls.map((call) => saveCheckpoints(database, [call]).catch((rejection) => [rejection]));
       return (await Promise.all(alone)).flat();
     }
+  }
+
+  async #stillInFlight(jobs: string[]): Promise<Set<string>> {
+    const flights = jobs.flatMap((job) => this.#jobs.get(job)?.inFlight ?? []);
+    if (flights.length === 0) return new Set();
+    await withTimeout(Promise.all(flights), MAX_FLIGHT_MS, undefined);
+    return new Set(jobs.filter((job) => this.#jobs.get(job)?.inFlight));
   }
 
   /**
