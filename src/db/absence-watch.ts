@@ -48,7 +48,7 @@ export class AbsenceWatch {
     this.#checking = true;
     this.#timer = undefined;
     try {
-      // After an outage of its own, a process cannot tell dead workers from those that have not reconnected yet: it
+      // After its connection was lost, a process cannot tell dead workers from those that have not reconnected yet: it
       // waits for the length of a lease, as after a start.
       if (database.reachableForMs < leaseMs) return this.#checkIn(leaseMs - database.reachableForMs);
       const { recovered, watched } = await recoverAbsent(database, worker, GRACE_MS);

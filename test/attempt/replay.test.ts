@@ -71,7 +71,7 @@ describe("the log of code that runs again from the start", () => {
     ]);
   });
 
-  it("starts anew when the job is retried by hand", async () => {
+  it("starts again when the job is retried by hand", async () => {
     let broken = true;
     const { id } = await run({ pipeline: once }, (job) => {
       job.log.info("Starting");

@@ -96,8 +96,8 @@ describe("a webhook that a tenant's token requests", () => {
 
   beforeAll(async () => {
     const headers = { authorization: "Bearer of-the-installation" };
-    await sw.webhooks.set("house-url", { url: "https://billing.example.com/hook", headers });
-    await sw.webhooks.set("house-origins", { origins: ["https://n8n.example.com"], headers });
+    await sw.webhooks.set("shared-url", { url: "https://billing.example.com/hook", headers });
+    await sw.webhooks.set("shared-origins", { origins: ["https://n8n.example.com"], headers });
     await sw.webhooks.set("of-globex", { tenant: "globex" });
     await sw.webhooks.set("of-acme", {
       tenant: "acme",
@@ -108,9 +108,9 @@ describe("a webhook that a tenant's token requests", () => {
 
   it.each([
     { endpoint: "full", url: "https://attacker.example.com/" },
-    { endpoint: "house-url" },
-    { endpoint: "house-url", url: "https://billing.example.com/admin/refund?all=1" },
-    { endpoint: "house-origins", url: "https://n8n.example.com/" },
+    { endpoint: "shared-url" },
+    { endpoint: "shared-url", url: "https://billing.example.com/admin/refund?all=1" },
+    { endpoint: "shared-origins", url: "https://n8n.example.com/" },
     { endpoint: "of-globex", url: "https://attacker.example.com/" },
     { endpoint: "missing" },
   ])("cannot use an endpoint that is not the tenant's, and the error lists no others: %j", async (webhook) => {

@@ -12,11 +12,8 @@ import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
 const { database, stillwake, client } = await connectedDatabase();
 
-/**
- * A statement waits for locks for a second and is then sent in parts; one of checkpoints and one of lines may follow each
- * other, on a busy machine. The transaction stays open for longer.
- */
-const MAX_STALL_MS = 4000;
+/** The statement waits for locks for a second, and is then sent in parts. */
+const MAX_STALL_MS = 2500;
 
 describe("while a transaction of the application stays open", () => {
   it.each([

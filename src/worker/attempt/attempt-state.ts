@@ -219,7 +219,7 @@ export class AttemptState {
   /**
    * Stores the lines so far, because the checkpoint that a transaction is about to commit must not exist without them.
    * They are stored outside of the transaction: a rollback keeps them. A transaction that has locked the job itself,
-   * for example with a signal to it, blocks them and would wait for its own end: after a while it goes on without.
+   * for example with a signal to it, blocks these lines, so waiting would never end: after a timeout it commits without them.
    */
   async flushBeforeCommit(): Promise<void> {
     if (!this.#logWriter) return;

@@ -76,7 +76,7 @@ export const mutants = [
   {
     name: "the log of a job that was retried by hand omits its first lines",
     killedBy: "test/attempt/replay.test.ts",
-    only: "starts anew when the job is retried by hand",
+    only: "starts again when the job is retried by hand",
     old: "f.kind in ('retried', 'restarted')",
     new: "f.kind in ('restarted')",
   },
