@@ -190,7 +190,8 @@ describe("an orchestrator", () => {
     await waitFor(async () => (await claimed(pool)).length === 1);
     const [machine] = cloud.alive;
     const dead = cloud.machines.get(machine!)!;
-    // Like kill -9: the worker gets no signal, and its heartbeat may continue.
+    // Like kill -9 as far as the job is concerned: it is not handed back. The worker must not claim it again when a heartbeat finds the lease lost.
+    void dead.worker!.drain("dead", 60_000);
     delete dead.worker;
     await cloud.exit(machine!, { oom: true, memory: "64 GB" });
     await waitFor(async () => (await claimed(pool)).some((worker) => worker !== machine));
