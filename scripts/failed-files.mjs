@@ -1,4 +1,4 @@
-// A reporter for scripts/test.mjs: which files have failed, and with what. A file with an uncaught error has failed as well, though all its tests
+// A reporter for scripts/vitest.mjs: which files have failed, and with what. A file with an uncaught error has failed as well, though all its tests
 // have passed, and so has one whose process was killed; an error that belongs to no file is listed without one.
 import fs from "node:fs";
 import path from "node:path";

@@ -3,7 +3,8 @@
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
-import { ensure, inRoot, root } from "./ensure.mjs";
+import { ensure, inRoot } from "./ensure.mjs";
+import { runVitest } from "./vitest.mjs";
 
 const HOME = inRoot(".stillwake/matrix");
 const NODE = `npm:node-${process.platform}-${process.arch}`;
@@ -27,10 +28,12 @@ const ONCE_ONLY = ["--exclude", "test/package/clone.test.ts"];
 
 await ensure();
 installVersions();
-const rows = chosen.map(testPair);
+const rows = [];
+for (const pair of chosen) rows.push(await testPair(pair));
 console.log("\nNode  Postgres  result  time");
-for (const { node, postgres, passed, seconds } of rows) {
-  console.log(`${node}    ${postgres}        ${passed ? "passed" : "FAILED"}  ${Math.round(seconds)} s`);
+for (const { node, postgres, passed, repeated, seconds } of rows) {
+  const again = repeated.length > 0 ? `, run again: ${repeated.join(", ")}` : "";
+  console.log(`${node}    ${postgres}        ${passed ? "passed" : "FAILED"}  ${Math.round(seconds)} s${again}`);
 }
 process.exit(rows.every((row) => row.passed) ? 0 : 1);
 
@@ -47,18 +50,15 @@ function installVersions() {
   if (status !== 0) process.exit(status ?? 1);
 }
 
-function testPair({ node, postgres }) {
+async function testPair({ node, postgres }) {
   console.log(`\n== Node ${node}, Postgres ${postgres}`);
   const began = Date.now();
   const program = path.join(HOME, `node_modules/node${node}/bin/node`);
-  // Programs that a test starts by name must find this Node too.
-  const env = { ...process.env, PATH: `${path.dirname(program)}${path.delimiter}${process.env.PATH}` };
-  if (postgres === 15) env.STILLWAKE_TEST_POSTGRES = HOME;
-  const vitest = inRoot("node_modules/vitest/vitest.mjs");
-  const { status } = spawnSync(program, [vitest, "run", "--reporter=dot", ...ONCE_ONLY, ...args], {
-    cwd: root,
-    env,
-    stdio: "inherit",
-  });
-  return { node, postgres, passed: status === 0, seconds: (Date.now() - began) / 1000 };
+  const env = {
+    // Programs that a test starts by name must find this Node too.
+    PATH: `${path.dirname(program)}${path.delimiter}${process.env.PATH}`,
+    ...(postgres === 15 && { STILLWAKE_TEST_POSTGRES: HOME }),
+  };
+  const { status, repeated } = await runVitest(["--reporter=dot", ...ONCE_ONLY, ...args], { program, env });
+  return { node, postgres, passed: status === 0, repeated, seconds: (Date.now() - began) / 1000 };
 }

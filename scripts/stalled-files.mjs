@@ -1,4 +1,4 @@
-// A reporter for scripts/test.mjs: kills the process of a test file in which no test has started or ended for a long time. Vitest's own timeouts need a running event
+// A reporter for scripts/vitest.mjs: kills the process of a test file in which no test has started or ended for a long time. Vitest's own timeouts need a running event
 // loop, so a blocked or stopped process would keep the whole run waiting. What the process and its children are doing is printed first.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
