@@ -60,5 +60,6 @@ async function testPair({ node, postgres }) {
     ...(postgres === 15 && { STILLWAKE_TEST_POSTGRES: HOME }),
   };
   const { status, repeated } = await runVitest(["--reporter=dot", ...ONCE_ONLY, ...args], { program, env });
+  if (status === 130) process.exit(status);
   return { node, postgres, passed: status === 0, repeated, seconds: (Date.now() - began) / 1000 };
 }

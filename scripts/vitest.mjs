@@ -12,7 +12,7 @@ const MAX_REPEATED = 3;
 const REPORTERS = ["stalled-files", "failed-files"].map((name) => `--reporter=${inRoot(`scripts/${name}.mjs`)}`);
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"];
 
-/** Runs the tests with the given arguments of vitest. Returns the exit code and the failed files. */
+/** Runs the tests with the given arguments of vitest. Returns the exit code and the files that were run again. */
 export async function runVitest(args, { program = process.execPath, env = {}, repeat = true } = {}) {
   const runFiles = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-tests-"));
   const failedFiles = path.join(runFiles, "failed.json");
@@ -20,8 +20,9 @@ export async function runVitest(args, { program = process.execPath, env = {}, re
   const run = (more) => spawnVitest(program, ["run", ...REPORTERS, ...more], settings);
   let status = await run(args);
   const failures = status === 1 && repeat ? readFailures(failedFiles) : {};
-  const repeated = Object.keys(failures);
-  if (repeated.length > 0 && repeated.length <= MAX_REPEATED && !repeated.includes("")) {
+  const failed = Object.keys(failures);
+  const repeated = failed.length <= MAX_REPEATED && !failed.includes("") ? failed : [];
+  if (repeated.length > 0) {
     console.error(`\nRunning again, alone: ${repeated.join(", ")}\n`);
     status = await run(["--reporter=default", "--maxWorkers=1", ...repeated]);
     if (status === 0) console.error("\nFailed beside other tests and passed alone:");
